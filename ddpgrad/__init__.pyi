@@ -95,6 +95,7 @@ from .extras import (
     datasets as datasets, distributions as distributions, fx as fx, onnx as onnx, transforms as transforms,
 )
 from .extras.distributions.dirichlet import _dirichlet_grad as _dirichlet_grad, _sample_dirichlet as _sample_dirichlet
+from .extras.distributions.gamma import _standard_gamma as _standard_gamma
 from .extras.summary import summary as summary
 from .files import safetensors as safetensors, serialization as serialization
 from .files.serialization import load as load, save as save

@@ -39,6 +39,7 @@ SHIMS = str(Path(__file__).with_name("torch_shim"))
 # Modules that have another name here, and those below them.
 _MOVED = {
     "torch": "ddpgrad",
+    "functorch": "ddpgrad.func",
     "torchvision.transforms": "ddpgrad.transforms",
     "torchvision.datasets": "ddpgrad.datasets",
     "torchvision.utils": "ddpgrad.transforms.pictures",
@@ -69,6 +70,7 @@ def install() -> None:
         if name.startswith("ddpgrad."):
             explain_missing(module)
     ddpgrad.__name__ = "torch"  # which libraries compare with the first part of a name that they look up
+    ddpgrad.Tensor.__module__ = "torch"  # by which they tell whose an array is
     ddpgrad.__version__ = f"{ddpgrad.version.vocabulary}+ddpgrad.{ddpgrad.version.__version__}"
 
 
@@ -96,7 +98,7 @@ class _Finder(MetaPathFinder):
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         top = fullname.partition(".")[0]
-        if top not in ("torch", "torchvision"):
+        if top not in ("torch", "torchvision", "functorch"):
             return None
         installed = _installed(fullname) if top == "torchvision" else None
         if installed is not None:

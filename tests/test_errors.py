@@ -49,7 +49,7 @@ MISTAKES: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
         "unknown device 'gpu': expected one of cpu, cuda, meta (or 'cuda:0' …)",
     ),
     "operand that is no number": (
-        lambda: torch.ones(2) + "a",
+        lambda: torch.add(torch.ones(2), "a"),
         TypeError,
         "add(): expected a number or a Tensor, got str",
     ),

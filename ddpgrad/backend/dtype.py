@@ -16,15 +16,31 @@ from ..core.rank_local import RankLocal
 
 
 class DType:
-    """An element type. Compares by identity; `numpy` is the dtype of the arrays that hold it."""
+    """An element type. Compares by identity; `numpy` is the dtype of the arrays that hold it.
 
-    __slots__ = ("category", "itemsize", "name", "numpy")
+    Whoever asks a float of 16 bits for it may make such an array: `prepare_narrow` runs before. No array library has
+    complex32, which is there to be named and compared with.
+    """
 
-    def __init__(self, name: str, numpy: Any, category: int) -> None:
+    __slots__ = ("_numpy", "category", "itemsize", "name", "numpy")
+
+    def __init__(self, name: str, numpy: Any, category: int, itemsize: int = 0) -> None:
         self.name = name
-        self.numpy = np.dtype(numpy)
         self.category = category  # 0 bool, 1 integer, 2 floating point, 3 complex
-        self.itemsize = self.numpy.itemsize
+        self._numpy = None if numpy is None else np.dtype(numpy)
+        self.itemsize = itemsize if self._numpy is None else self._numpy.itemsize
+        if self._numpy is not None and name not in ("float16", "bfloat16"):
+            self.numpy = self._numpy
+
+    def __getattr__(self, name: str) -> Any:
+        if name != "numpy":
+            raise AttributeError(
+                f"'{type(self).__name__}' object has no attribute '{name}'", name=name, obj=self
+            )
+        if self._numpy is None:
+            raise TypeError(f"there are no tensors of {self!r} here; known are {', '.join(BY_NAME)}")
+        prepare_narrow()
+        return self._numpy
 
     @property
     def is_floating_point(self) -> bool:
@@ -44,7 +60,7 @@ class DType:
 
     @property
     def is_signed(self) -> bool:
-        return self.numpy.kind not in "bu"
+        return self._numpy is None or self._numpy.kind not in "bu"
 
     def __repr__(self) -> str:
         return f"torch.{self.name}"
@@ -59,21 +75,6 @@ class DType:
         return self
 
 
-class _NarrowDType(DType):
-    """A float of 16 bits. Whoever asks how arrays hold it may make one: `prepare_narrow` runs before."""
-
-    __slots__ = ("_numpy",)
-
-    def __init__(self, name: str, numpy: Any) -> None:
-        self.name, self.category, self._numpy = name, 2, np.dtype(numpy)
-        self.itemsize = self._numpy.itemsize
-
-    @property
-    def numpy(self) -> np.dtype[Any]:
-        prepare_narrow()
-        return self._numpy
-
-
 PREPARE: list[Callable[[], None]] = []
 """What a backend does before the first array of 16-bit floats."""
 
@@ -82,24 +83,7 @@ def prepare_narrow() -> None:
     """Do that, where it was not done: programs may make such arrays without asking for their dtype."""
     while PREPARE:
         PREPARE.pop()()
-
-
-class _NamedDType(DType):
-    """A type of PyTorch's that no array library has: to be named and compared with."""
-
-    __slots__ = ()
-
-    def __init__(self, name: str, category: int, itemsize: int) -> None:
-        self.name, self.category, self.itemsize = name, category, itemsize
-
-    @property
-    def is_signed(self) -> bool:
-        return True
-
-    def __getattr__(self, name: str) -> Any:
-        if name == "numpy":
-            raise TypeError(f"there are no tensors of {self!r} here; known are {', '.join(BY_NAME)}")
-        raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'", name=name, obj=self)
+        float16.numpy, bfloat16.numpy = NARROW
 
 
 bool_ = DType("bool", np.bool_, 0)
@@ -111,8 +95,8 @@ int8 = DType("int8", np.int8, 1)
 int16 = DType("int16", np.int16, 1)
 int32 = DType("int32", np.int32, 1)
 int64 = DType("int64", np.int64, 1)
-float16 = _NarrowDType("float16", np.float16)
-bfloat16 = _NarrowDType("bfloat16", ml_dtypes.bfloat16)
+float16 = DType("float16", np.float16, 2)
+bfloat16 = DType("bfloat16", ml_dtypes.bfloat16, 2)
 float32 = DType("float32", np.float32, 2)
 float64 = DType("float64", np.float64, 2)
 complex64 = DType("complex64", np.complex64, 3)
@@ -123,7 +107,7 @@ float8_e5m2 = DType("float8_e5m2", ml_dtypes.float8_e5m2, 2)
 float8_e4m3fnuz = DType("float8_e4m3fnuz", ml_dtypes.float8_e4m3fnuz, 2)
 float8_e5m2fnuz = DType("float8_e5m2fnuz", ml_dtypes.float8_e5m2fnuz, 2)
 
-complex32 = _NamedDType("complex32", 3, 4)
+complex32 = DType("complex32", None, 3, itemsize=4)
 
 NARROW = (float16.numpy, bfloat16.numpy)
 """How arrays hold float16 and bfloat16. Compare with these: `bfloat16.numpy` prepares for such arrays to come."""

@@ -16,6 +16,8 @@ from contextlib import AbstractContextManager
 from types import FunctionType, MemberDescriptorType
 from typing import Any, Self, TypeVar
 
+import numpy as np
+
 from .modes import function_modes
 from .tensor import Tensor
 
@@ -142,14 +144,44 @@ def answer(
     return ask(function, args, kwargs, found, error)
 
 
+def leaving_unknown(call: Callable[..., Any]) -> Callable[..., Any]:
+    """`call(function, args, …)` for an operator's method.
+
+    Where it fails, and one operand is neither a Tensor nor a number, the result is NotImplemented: Python then calls the
+    method of that operand.
+    """
+
+    def leaving(function: Any, args: Sequence[Any], *others: Any) -> Any:
+        try:
+            return call(function, args, *others)
+        except (TypeError, NotImplementedError):
+            if all(isinstance(operand, OPERANDS) for operand in args):
+                raise
+            return NotImplemented
+
+    return leaving
+
+
+OPERANDS = (Tensor, bool, int, float, complex, np.generic, np.ndarray)
+
+
 def overridable(function: C) -> C:
-    """`function`, which asks its arguments first."""
+    """`function`, which asks its arguments first.
+
+    Where there is no subclass of Tensor that is asked, only an object of another class may be: it is looked for if it
+    comes first, and else when the call has failed.
+    """
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        if overriding and is_overridden(args, kwargs):
+        if (overriding or (args and args[0].__class__ is not Tensor)) and is_overridden(args, kwargs):
             return ask(shown(call), args, kwargs)
-        return function(*args, **kwargs)
+        try:
+            return function(*args, **kwargs)
+        except (AttributeError, TypeError, RuntimeError, ValueError) as error:
+            if overriding or not is_overridden(args, kwargs):
+                raise
+            return ask(shown(call), args, kwargs, None, error)
 
     call.__dict__["asks"] = True
     return call  # type: ignore[return-value]
@@ -244,12 +276,32 @@ def _asking() -> Any:
     return made
 
 
+_BINARY = [
+    "add",
+    "sub",
+    "mul",
+    "truediv",
+    "floordiv",
+    "mod",
+    "pow",
+    "matmul",
+    "and",
+    "or",
+    "xor",
+    "lshift",
+    "rshift",
+]
+_OPERATORS = {f"__{n}__" for n in (*_BINARY, *[f"i{n}" for n in _BINARY], "lt", "le", "gt", "ge", "eq", "ne")}
+
+
 def _method(name: str, member: Any) -> Any:
+    asking = leaving_unknown(ask) if name in _OPERATORS else ask
+
     def method(*args: Any, **kwargs: Any) -> Any:
         function = getattr(Tensor, name)  # which may be loaded by this
         if name[:2] == "__":  # an operator is asked about by the name of the method
             function = getattr(Tensor, function.__name__, function)
-        return ask(function, args, kwargs) if is_overridden(args, kwargs) else function(*args, **kwargs)
+        return asking(function, args, kwargs) if is_overridden(args, kwargs) else function(*args, **kwargs)
 
     return functools.wraps(member)(method) if isinstance(member, FunctionType) else method
 

@@ -3,18 +3,34 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any
+import operator
+from collections.abc import Iterable, Sequence
+from typing import Any, Self
 
 from ..backend.layout import CHANNELS_LAST, begin_use
 
 _at = tuple.__getitem__
+new_size = tuple.__new__  # of what is known to be ints: `new_size(Size, shape)`
 
 
 class Size(tuple):
     """A shape: a tuple of ints that prints as PyTorch's, and stays one when it is sliced, added or repeated."""
 
     __slots__ = ()
+
+    def __new__(cls, sizes: Iterable[Any] = ()) -> Self:
+        """The sizes as ints, which may be tensors of one integer. Raises: TypeError for what is no integer."""
+        sizes = tuple(sizes)
+        for place, size in enumerate(sizes):
+            if size.__class__ is not int:
+                try:
+                    sizes = (*sizes[:place], int(operator.index(size)), *sizes[place + 1 :])
+                except TypeError:
+                    kind = type(size).__name__
+                    raise TypeError(
+                        f"torch.Size() takes an iterable of 'int' (item {place} is '{kind}')"
+                    ) from None
+        return new_size(cls, sizes)
 
     def numel(self) -> int:
         """The number of elements of a tensor of this shape."""
@@ -24,7 +40,7 @@ class Size(tuple):
         return (
             _at(self, key)
             if key.__class__ is int
-            else Size(_at(self, key))
+            else new_size(Size, _at(self, key))
             if isinstance(key, slice)
             else _at(self, key)
         )

@@ -19,7 +19,7 @@ from ..backend.layout import lies_in
 from ..backend.registry import SparseArray, backend_for
 from .errors import warn_program
 from .modes import InferenceVersions, fresh_versions, inference, inferring, mode
-from .size import Size, of_dimension
+from .size import Size, new_size, of_dimension
 from .view import View
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ class Tensor(_Attributed):
 
     @property
     def shape(self) -> Size:
-        return Size(self._array.shape)
+        return new_size(Size, self._array.shape)
 
     @overload
     def size(self, dim: None = None) -> Size: ...
@@ -100,7 +100,7 @@ class Tensor(_Attributed):
     def size(self, dim: int) -> int: ...
     def size(self, dim: int | None = None) -> Size | int:
         """The shape, or the length of dimension `dim`."""
-        return Size(self._array.shape) if dim is None else of_dimension(self._array.shape, dim)
+        return new_size(Size, self._array.shape) if dim is None else of_dimension(self._array.shape, dim)
 
     @property
     def ndim(self) -> int:
@@ -356,7 +356,7 @@ class Tensor(_Attributed):
         return int(self._number())
 
     def __index__(self) -> int:
-        if self.dtype.category > 1:
+        if self.dtype.category > 1 or self._array.size != 1:
             raise TypeError("only integer tensors of a single element can be converted to an index")
         return int(self.item())
 

@@ -68,5 +68,5 @@ group_method: Upcall[[Any, str], Callable[..., Any]] = Upcall("distributed.group
 attach_sparse: Upcall[[], None] = Upcall("sparse.methods")
 """Give the class Tensor the methods of sparse tensors."""
 
-sparse_zeros: Upcall[..., Tensor] = Upcall("sparse.construct")
-"""(size, dtype, device, requires_grad): a sparse tensor without elements."""
+sparse_coo_tensor: Upcall[..., Tensor] = Upcall("sparse.construct")
+"""A sparse tensor of indices, values and size, or of a size only."""

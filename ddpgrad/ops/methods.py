@@ -35,11 +35,11 @@ ON_USE = (
 _attached = {"ops": 0, "functions": 0}
 
 
-def _as_method(function: Any) -> Any:
+def _as_method(function: Any, operator: bool = False) -> Any:
     """`function` as a method: another object, since a `__torch_function__` tells `torch.add` from `torch.Tensor.add`."""
     op = function.__dict__.get("op")
     if op is not None and function is op.call:
-        method: Any = make_call(op, lambda: getattr(Tensor, op.name))
+        method: Any = make_call(op, lambda: getattr(Tensor, op.name), operator)
     else:
         defaults, closure = function.__defaults__, function.__closure__
         method = FunctionType(function.__code__, function.__globals__, function.__name__, defaults, closure)
@@ -47,27 +47,14 @@ def _as_method(function: Any) -> Any:
     return functools.update_wrapper(method, function)
 
 
-def _reflected(op: Any) -> Any:
+def _reflected(function: Any) -> Any:
     """`2 - x`: the number, or NumPy array, becomes the first operand."""
 
-    def method(self: Tensor, other: Any) -> Tensor:
-        return op(other, self)
-
-    return method
-
-
-def _operator(op: Any) -> Any:
-    """An operator that leaves unknown operands to the other side."""
+    op = function.__dict__["op"]
+    call = make_call(op, lambda: getattr(Tensor, op.name), operator=True)
 
     def method(self: Tensor, other: Any) -> Tensor:
-        if other is None:
-            return NotImplemented
-        try:
-            return op(self, other)
-        except TypeError:
-            if isinstance(other, (Tensor, bool, int, float, complex)):
-                raise
-            return NotImplemented
+        return call(other, self)
 
     return method
 
@@ -92,12 +79,12 @@ def _no_deletion(self: Tensor, index: Any) -> None:
 def _attach_operators() -> None:
     table: dict[str, Any] = {
         "__add__": F.add, "__radd__": F.add, "__sub__": F.sub, "__mul__": binary.mul,
-        "__rmul__": binary.mul, "__truediv__": F.div, "__pow__": binary.pow,
+        "__rmul__": binary.mul, "__truediv__": F.div, "__pow__": F.pow,
         "__mod__": binary.remainder, "__floordiv__": binary.floor_divide, "__matmul__": matrix.matmul,
         "__neg__": unary.neg, "__abs__": unary.abs, "__lt__": binary.lt, "__le__": binary.le,
         "__gt__": binary.gt, "__ge__": binary.ge, "__and__": bitwise.bitwise_and, "__or__": bitwise.bitwise_or,
         "__xor__": bitwise.bitwise_xor, "__invert__": _invert, "__getitem__": index.subscript,
-        "__eq__": _operator(binary.eq), "__ne__": _operator(binary.ne), "__setitem__": setitem.setitem,
+        "__eq__": binary.eq, "__ne__": binary.ne, "__setitem__": setitem.setitem,
         "__rsub__": _reflected(F.sub), "__rtruediv__": _reflected(F.div),
         "__rpow__": _reflected(binary.pow), "__rmod__": _reflected(binary.remainder),
         "__rfloordiv__": _reflected(binary.floor_divide), "__rand__": bitwise.bitwise_and,
@@ -107,17 +94,17 @@ def _attach_operators() -> None:
         "__rdiv__": _reflected(F.div), "__rmatmul__": _matmul_from_right, "__delitem__": _no_deletion,
     }  # fmt: skip
     for name, function in table.items():
-        method = _as_method(function)
+        method = _as_method(function, operator=True)
         if "op" not in method.__dict__:
             method.__name__ = name  # which a `__torch_function__` is told
         setattr(Tensor, name, method)
     Tensor.__hash__ = object.__hash__
     for name in ("add", "sub", "mul", "div", "pow", "remainder", "floor_divide"):
         python = {"div": "truediv", "remainder": "mod", "floor_divide": "floordiv"}.get(name, name)
-        setattr(Tensor, f"__i{python}__", inplace.inplace(OPS[name]))
+        setattr(Tensor, f"__i{python}__", inplace.inplace(OPS[name], operator=True))
     for name in ("and", "or", "xor", "left_shift", "right_shift"):
         python = {"left_shift": "lshift", "right_shift": "rshift"}.get(name, name)
-        setattr(Tensor, f"__i{python}__", inplace.inplace(OPS[f"bitwise_{name}"]))
+        setattr(Tensor, f"__i{python}__", inplace.inplace(OPS[f"bitwise_{name}"], operator=True))
 
 
 def attach_declared() -> None:
@@ -145,6 +132,7 @@ def _attach_others() -> None:
     Tensor.backward = entry.tensor_backward
     Tensor.grad_fn = property(entry.grad_fn)  # type: ignore[attr-defined]
     Tensor.volatile = property(entry.volatile)  # type: ignore[attr-defined]
+    Tensor._cdata = property(_cdata)  # type: ignore[attr-defined]
     _attach_scaled_inplace()
     _attach_writing()
     _attach_conversions()
@@ -200,6 +188,11 @@ def _attach_conversions() -> None:
         setattr(Tensor, name, _converter(name, dtype))
     for function in (_cpu, _cuda):
         setattr(Tensor, function.__name__[1:], function)
+
+
+def _cdata(self: Tensor) -> int:
+    """A number that no other tensor has meanwhile."""
+    return id(self)
 
 
 def _cpu(self: Tensor) -> Tensor:

@@ -23,6 +23,7 @@ from ..ops.elementwise.conversion import to
 from .autograd import build
 
 
+@upcalls.sparse_coo_tensor.register
 @asking_modes
 def sparse_coo_tensor(
     indices: Any = None,
@@ -97,7 +98,6 @@ def _checked(indices: Tensor, values: Tensor, size: Sequence[int] | None) -> COO
     return coo(indices._array, values._array, shape)
 
 
-@upcalls.sparse_zeros.register
 def sparse_zeros(size: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
     """A sparse tensor of that shape without elements."""
     shape = shape_of("sparse_coo_tensor", (size,))

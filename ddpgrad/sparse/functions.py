@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..autograd.function import Function
+from ..core.overrides import overridable
 from ..core.tensor import Tensor, wrap
 from ..ops.indexing.index import subscript
 from ..ops.layers.embedding import embedding_backward, embedding_rows
@@ -38,6 +39,7 @@ class _Product(Function):
         return first, second
 
 
+@overridable
 def mm(mat1: Tensor, mat2: Tensor, reduce: str | None = None) -> Tensor:
     """The product of a sparse matrix (n, k) and a dense one (k, m), or of two matrices of one layout.
 

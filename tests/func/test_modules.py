@@ -41,6 +41,8 @@ def test_tied_weights():
     model.forward = lambda x: model["b"](model["a"](x))  # type: ignore[method-assign]
     twice = {"a.weight": 2 * torch.eye(2)}
     assert functional_call(model, twice, torch.ones(1, 2)).tolist() == [[4.0, 4.0]]
+    with nn.utils.stateless._reparametrize_module(model, twice, tie_weights=True):
+        assert model(torch.ones(1, 2)).tolist() == [[4.0, 4.0]]
     alone = functional_call(model, twice, torch.ones(1, 2), tie_weights=False)
     assert alone.tolist() == (2 * model["a"].weight.sum(1)).unsqueeze(0).tolist()
 

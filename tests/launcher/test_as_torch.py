@@ -55,7 +55,7 @@ def test_a_pytorch_script_trains_unchanged(ddprun, procs):
     ddprun.script(TRAIN, prelude="")
     result = ddprun.run("--as-torch", "-n", "2", "--procs", procs, "script.py")
     assert result.code == 0, result.err
-    assert result.out.count("trained True ddpgrad.core.tensor") == 2
+    assert result.out.count("trained True torch") == 2
 
 
 FORMER_PLACES = """\
@@ -74,6 +74,8 @@ c10d.init_process_group("gloo")
 assert c10d._get_default_group().size() == 1 and not c10d._rank_not_in_group(None)
 assert transforms.Compose is torchvision.transforms.Compose and torchvision.datasets.MNIST is MNIST
 assert transforms.functional is torchvision.transforms.functional
+import functorch
+assert functorch.vmap is torch.func.vmap and torch.Tensor.__module__ == "torch"
 print("found")
 """
 

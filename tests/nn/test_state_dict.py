@@ -106,3 +106,20 @@ def test_hooks() -> None:
     layer.register_load_state_dict_post_hook(lambda m, keys: calls.append(f"loaded {keys}"))
     layer.load_state_dict(state)
     assert calls[-1] == "loaded <All keys matched successfully>"
+
+
+def test_a_module_may_load_its_own_part_without_naming_what_is_missing() -> None:
+    class Lenient(nn.Linear):
+        def _load_from_state_dict(
+            self, state: Any, prefix: str, metadata: Any, strict: bool, *lists: Any
+        ) -> None:
+            super()._load_from_state_dict(state, prefix, metadata, False, *lists)
+
+    model = nn.Sequential(Lenient(1, 1), nn.Linear(1, 1))
+    state = model.state_dict()
+    del state["0.weight"]
+    state["0.more"] = torch.ones(1)
+    model.load_state_dict(state)
+    del state["1.weight"]
+    with pytest.raises(RuntimeError, match=r'Missing key\(s\) in state_dict: "1.weight"'):
+        model.load_state_dict(state)

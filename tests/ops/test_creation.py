@@ -91,6 +91,30 @@ def test_pickles_and_copies():
     assert isinstance(model.weight, torch.nn.Parameter) and len(list(model.parameters())) == 2
 
 
+def test_sizes_may_be_tensors_of_an_integer_and_stay_ints():
+    three = torch.tensor(3)
+    size = torch.Size([three, 2])
+    assert size == (3, 2) and type(size[0]) is int
+    assert torch.empty(three, 2).shape == torch.zeros((torch.tensor([3]), 2)).shape == size
+    for wrong in (1.0, "3", torch.tensor(3.0), torch.ones(2, dtype=torch.int64)):
+        with pytest.raises(TypeError, match=r"torch.Size\(\) takes an iterable of 'int' \(item 1 is"):
+            torch.Size([1, wrong])
+
+
+def test_elements_types_are_of_one_class():
+    assert {type(t) for t in (torch.float16, torch.bfloat16, torch.float32, torch.bool)} == {torch.dtype}
+    with pytest.raises(TypeError, match="there are no tensors of torch"):
+        torch.zeros(2, dtype=torch.complex32)
+
+
+def test_draws_go_to_a_view_of_any_strides():
+    torch.manual_seed(0)
+    x = torch.nn.Parameter(torch.empty(2)[None])
+    torch.nn.init.uniform_(x)
+    torch.manual_seed(0)
+    assert x.tolist() == torch.rand(1, 2).tolist()
+
+
 def test_types_by_name():
     x = torch.zeros(2)
     assert x.type() == "torch.FloatTensor" and isinstance(x, torch.FloatTensor)

@@ -364,6 +364,14 @@ def test_views_made_before_the_base_was_given_another_shape(
     assert gradcheck(written, (x,)) and torch.autograd.gradgradcheck(written, (x,))
 
 
+def test_a_repeated_element_may_get_another_shape_in_place():
+    x = torch.ones(1).expand(3)
+    x.unsqueeze_(1).transpose_(0, 1).squeeze_()
+    assert x.shape == (3,) and x.stride() == (0,)
+    with pytest.raises(RuntimeError, match="more than one element"):
+        x.add_(1)
+
+
 def test_writing_through_a_view_of_a_transposed_base():
     x = leaf(2, 3)
     y = x * 1

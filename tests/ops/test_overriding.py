@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
+import operator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 import ddpgrad as torch
+import ddpgrad.nn.functional as F
 
 CALLS: dict[str, Any] = {
     "exp": lambda x: torch.exp(x),
@@ -75,3 +79,90 @@ def test_errors_of_the_answer_are_the_programs() -> None:
     Lazy.answer = staticmethod(refuse)
     with pytest.raises(KeyError, match="mine"):
         torch.exp(Lazy())  # type: ignore[arg-type]
+
+
+PACKAGES = (torch, F, torch.linalg, torch.fft, torch.special)
+IN_PLACE = {"as_strided_", "detach_", "fill_", "index_put_", "resize_as_", "zero_"}  # of tensors only
+
+
+def functions_of_tensors() -> list[Callable[..., Any]]:
+    """The public functions whose first argument is a tensor, or several."""
+    found = []
+    for package in PACKAGES:
+        for name in sorted({*dir(package)} - IN_PLACE - {"set_rng_state"}):
+            function = getattr(package, name)
+            if inspect.isfunction(function) and not name.startswith("_"):
+                first = next(iter(inspect.signature(function).parameters.values()), None)
+                if first is not None and "Tensor" in str(first.annotation):
+                    found.append(function)
+    return found
+
+
+def test_all_functions_ask_what_is_no_tensor() -> None:
+    lazy, silent = Lazy(), []
+    Lazy.answer = staticmethod(lambda func, *_: func)
+    functions = functions_of_tensors()
+    for function in functions:
+        required = [p for p in inspect.signature(function).parameters.values() if p.default is p.empty]
+        named = {p.name: lazy for p in required if p.kind is p.KEYWORD_ONLY}
+        answer = function(*[lazy] * (len(required) - len(named)), **named)
+        if answer is not function:
+            silent.append((function.__name__, answer))
+    assert not silent and len(functions) > 600
+
+
+class Right:
+    """Knows what to do with a tensor on its left."""
+
+    def known(self, other: Any) -> str:
+        return "answered"
+
+    __radd__ = __rsub__ = __rmul__ = __rtruediv__ = __rfloordiv__ = __rmod__ = __rpow__ = __rmatmul__ = known
+    __rand__ = __ror__ = __rxor__ = __rlshift__ = __rrshift__ = __lt__ = __le__ = __gt__ = __ge__ = known
+
+
+class RightTuple(Right, tuple[int, ...]):
+    __lt__, __le__, __gt__, __ge__ = (Right.known,) * 4  # type: ignore[assignment]
+
+
+OPERATORS = [
+    "add",
+    "sub",
+    "mul",
+    "truediv",
+    "floordiv",
+    "mod",
+    "pow",
+    "matmul",
+    "and_",
+    "or_",
+    "xor",
+    "lshift",
+    "rshift",
+    "lt",
+    "le",
+    "gt",
+    "ge",
+    "iadd",
+    "isub",
+    "imul",
+    "itruediv",
+]
+
+
+@pytest.mark.parametrize("right", [Right(), RightTuple((1, 2))], ids=["object", "tuple"])
+@pytest.mark.parametrize("name", OPERATORS)
+def test_operators_leave_unknown_operands_to_their_methods(name: str, right: Any) -> None:
+    assert getattr(operator, name)(torch.ones(2, dtype=torch.int64), right) == "answered"
+    assert getattr(operator, name)(torch.ones(2).as_subclass(Plain), right) == "answered"
+    with pytest.raises(TypeError, match="supported"):
+        getattr(operator, name)(torch.ones(2, dtype=torch.int64), None)
+
+
+class Plain(torch.Tensor):
+    pass
+
+
+def test_what_is_no_number_is_not_equal() -> None:
+    x = torch.zeros(2)
+    assert (x == "a") is False and (x != None) is True  # noqa: E711

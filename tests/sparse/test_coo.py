@@ -151,6 +151,17 @@ def test_kinds_and_parts() -> None:
         assert torch.sparse.check_sparse_tensor_invariants.is_enabled()
 
 
+def test_others_of_its_kind_by_the_former_names() -> None:
+    s = torch.sparse_coo_tensor([[0, 2]], torch.ones(2, 3), (5, 3))
+    other = s.new(s._indices(), torch.full((2, 3), 2.0), s.size())
+    assert other.is_sparse and torch.equal(other.to_dense(), s.to_dense() * 2)
+    nothing = s.new().resize_as_(s)
+    assert nothing.shape == s.shape and nothing._nnz() == 0 and (nothing + s).to_dense().sum() == 6
+    assert s.new(2, 3).shape == s.new(torch.Size([2, 3])).shape == (2, 3)
+    with pytest.raises(RuntimeError, match="without elements"):
+        s.clone().resize_as_(other)
+
+
 def test_16_bit_values_are_added_in_float32() -> None:
     values = torch.tensor([2048.0, 1.0, 1.0], dtype=torch.float16)
     assert torch.sparse_coo_tensor([[0, 0, 0]], values, (1,)).coalesce().values().tolist() == [2050.0]

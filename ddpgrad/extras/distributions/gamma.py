@@ -17,8 +17,10 @@ from .exp_family import ExponentialFamily
 from .utils import broadcast_all, same_as, standard_normal
 
 
-def _standard_gamma(concentration: Tensor) -> Tensor:
-    """Draws from gamma distributions of rate 1, with gradients to `concentration`."""
+def _standard_gamma(concentration: Tensor, generator: Any = None) -> Tensor:
+    """Draws from gamma distributions of rate 1, with gradients to `concentration`; from the default generator."""
+    if generator is not None:
+        raise NotImplementedError("_standard_gamma(): draws come from the default generator here")
     return StandardGamma.apply(concentration)
 
 

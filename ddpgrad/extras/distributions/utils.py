@@ -150,7 +150,8 @@ class LazyProperty:
             return self
         with enable_grad():
             value = self.wrapped(instance)
-        setattr(instance, self.wrapped.__name__, value)  # shadows this descriptor, which has no __set__
+        # It shadows this descriptor, which has no __set__, and of which a `__setattr__` of the class may ask.
+        object.__setattr__(instance, self.wrapped.__name__, value)
         return value
 
 

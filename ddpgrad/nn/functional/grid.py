@@ -9,6 +9,7 @@ from typing import Any
 
 from ...backend import dtype as dtypes
 from ...core.errors import warn_program
+from ...core.overrides import overridable
 from ...core.tensor import Tensor
 from ...ops.creation.factories import zeros
 from ...ops.creation.spaced import linspace
@@ -74,6 +75,7 @@ def grid_sample(
     return reshape(out, (n, channels, *grid.shape[1:-1]))
 
 
+@overridable
 def grid_sampler(
     input: Tensor, grid: Tensor, interpolation_mode: int, padding_mode: int, align_corners: bool
 ) -> Tensor:

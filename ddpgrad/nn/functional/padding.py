@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from ...core.overrides import overridable
 from ...core.tensor import Tensor
 from ...ops.dispatch.autocast import cast_arguments, casting
 from ...ops.dispatch.dtype_lists import refuse_dtypes
@@ -61,6 +62,7 @@ def _padded(input: Tensor, pad: Sequence[int], mode: str, value: float | None) -
     return clone(out) if out is input else out
 
 
+@overridable
 def constant_pad_nd(input: Tensor, pad: Sequence[int], value: float = 0) -> Tensor:
     """`input` with elements of `value` around it; `pad` as in `functional.pad`."""
     return _padded(input, pad, "constant", value)

@@ -162,14 +162,14 @@ def load_own(
     unexpected: list[str],
     errors: list[str],
 ) -> None:
-    """The part of `load` for the module itself."""
+    """The part of `load` for the module itself. strict: keys that are missing, or too many, are named."""
     members = _persistent(module)
     for name, target in members.items():
         key = prefix + name
         if target is None:
             continue
         if key not in state_dict:
-            missing.append(key)
+            missing += [key] * strict
             continue
         value = state_dict[key]
         if is_lazy(target) and isinstance(value, Tensor):
@@ -205,8 +205,8 @@ def load_own(
         if prefix + _EXTRA_STATE_KEY_SUFFIX in state_dict:
             module.set_extra_state(state_dict[prefix + _EXTRA_STATE_KEY_SUFFIX])
         else:
-            missing.append(prefix + _EXTRA_STATE_KEY_SUFFIX)
-    for key in state_dict:
+            missing += [prefix + _EXTRA_STATE_KEY_SUFFIX] * strict
+    for key in state_dict if strict else ():
         if key.startswith(prefix) and not _belongs(module, key[len(prefix) :], members):
             unexpected.append(key)
 

@@ -32,7 +32,8 @@ def functional_call(
     """
     given: Any = parameter_and_buffer_dicts
     arguments = () if args is None else args if isinstance(args, tuple) else (args,)
-    with _replaced(module, given if isinstance(given, Mapping) else _merged(given), tie_weights, strict):
+    given = given if isinstance(given, Mapping) else _merged(given)
+    with _reparametrize_module(module, given, tie_weights=tie_weights, strict=strict):
         return module(*arguments, **(kwargs or {}))
 
 
@@ -47,7 +48,15 @@ def _merged(dicts: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
 
 
 @contextmanager
-def _replaced(module: Module, given: Mapping[str, Tensor], tie_weights: bool, strict: bool) -> Iterator[None]:
+def _reparametrize_module(
+    module: Module,
+    parameters_and_buffers: Mapping[str, Tensor],
+    *,
+    tie_weights: bool = False,
+    strict: bool = False,
+) -> Iterator[None]:
+    """A block in which `module` has these tensors, as `functional_call` gives them to it."""
+    given = parameters_and_buffers
     own = {
         **dict(module.named_parameters(remove_duplicate=False)),
         **dict(module.named_buffers(remove_duplicate=False)),

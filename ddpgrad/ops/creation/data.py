@@ -9,8 +9,10 @@ import numpy as np
 from ...backend import device as devices
 from ...backend import dtype as dtypes
 from ...core.overrides import asking_modes, overridable
+from ...core.size import sparse_coo
 from ...core.tensor import Size, Tensor, wrap
-from .factories import arange, finish, from_numpy, no_numpy_type
+from ...core.upcalls import sparse_coo_tensor
+from .factories import arange, finish, from_numpy, no_numpy_type, shape_of
 
 _NUMBERS = {bool: 0, int: 1, float: 2, complex: 3}
 
@@ -169,7 +171,10 @@ def new(function: Any) -> Any:
 
 
 def new_as_its_class(self: Tensor, *args: Any, device: Any = None) -> Tensor:
-    """`Tensor.new`, the former way to make a tensor of this one's dtype: of sizes, a sequence of data, or a tensor."""
+    """`Tensor.new`, the former way to make a tensor of this one's dtype: of sizes, a sequence of data, or a tensor.
+
+    Of a sparse tensor: of sizes, or of indices, values and perhaps sizes.
+    """
     first = args[0] if len(args) == 1 else None
     if isinstance(first, Tensor):
         if first.dtype is not self.dtype:
@@ -177,6 +182,9 @@ def new_as_its_class(self: Tensor, *args: Any, device: Any = None) -> Tensor:
         return first.detach()
     if isinstance(first, float):
         raise TypeError("new(): data must be a sequence (got float)")
+    if self.layout is sparse_coo:
+        parts = args if isinstance(next(iter(args), None), Tensor) else (shape_of("new", args or (0,)),)
+        return sparse_coo_tensor(*parts, dtype=self.dtype, device=self.device if device is None else device)
     make: Any = self  # whose methods are attached below
     if isinstance(first, (list, tuple, np.ndarray)) and not isinstance(first, Size):
         return make.new_tensor(first, device=device)
@@ -245,6 +253,7 @@ def frombuffer(
     return out.requires_grad_() if requires_grad else out
 
 
+@overridable
 def vander(x: Tensor, N: int | None = None, increasing: bool = False) -> Tensor:
     """The powers of each element of a vector as a row, `N` of them, the highest first unless `increasing`."""
     if x.ndim != 1:

@@ -217,12 +217,14 @@ def bernoulli(input: Tensor, p: float | None = None, *, generator: Generator | N
     return _without_slope(finish(_cast(drawn, input.dtype.numpy), input.device), input)
 
 
+@overridable
 def poisson(input: Tensor, generator: Generator | None = None) -> Tensor:
     """Counts drawn from the Poisson distributions whose rates are the elements."""
     drawn = _source(generator, input).poisson(_read(input))
     return _without_slope(finish(_cast(drawn, input.dtype.numpy), input.device), input)
 
 
+@overridable
 def binomial(count: Tensor, prob: Tensor, generator: Generator | None = None) -> Tensor:
     """How many of `count` trials succeed, each with probability `prob`; both are broadcast against each other."""
     if not count.is_floating_point():
@@ -274,6 +276,8 @@ def normal(
 def _memory_shape(self: Tensor) -> tuple[int, ...]:
     """The shape with the dimensions in the order of memory, in which PyTorch draws."""
     array = self._array
+    if array.flags.c_contiguous:  # whatever the strides of dimensions of size 1
+        return array.shape
     return tuple([array.shape[d] for d in _memory_order(array)])
 
 

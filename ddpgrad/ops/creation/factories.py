@@ -21,7 +21,7 @@ from ...core.overrides import asking_modes, overridable
 from ...core.size import require_strided, sparse_coo
 from ...core.taping import now, taping
 from ...core.tensor import Tensor, wrap
-from ...core.upcalls import sparse_zeros
+from ...core.upcalls import sparse_coo_tensor
 from ...random import source
 from ..dispatch.explain import must_be_tensor
 from ..dispatch.out import resize_out, write_out
@@ -132,7 +132,7 @@ def shape_of(name: str, size: Sequence[Any]) -> tuple[int, ...]:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, Tensor) and not value.ndim and value.dtype.category == 1
+    return isinstance(value, Tensor) and value.numel() == 1 and value.dtype.category == 1
 
 
 def number(value: Any) -> Any:
@@ -206,7 +206,8 @@ def _constant(name: str, value: Any, doc: str) -> Callable[..., Tensor]:
                 return out
             return write_out(name, out, made, warns=False)
         if layout is sparse_coo and not value:
-            return sparse_zeros(shape_of(name, size), dtype, device, requires_grad)
+            options: dict[str, Any] = {"dtype": dtype, "device": device, "requires_grad": requires_grad}
+            return sparse_coo_tensor(shape_of(name, size), **options)
         require_strided(name, layout)
         if memory_format is not None and memory_format.order is not None:
             shape = shape_of(name, size)

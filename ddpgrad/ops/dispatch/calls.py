@@ -14,7 +14,7 @@ from ...autograd.grad_mode import mode
 from ...backend.dtype import bfloat16, float16
 from ...backend.registry import backend_for
 from ...core import return_types
-from ...core.overrides import answer, ask, is_overridden, overriding
+from ...core.overrides import answer, ask, is_overridden, leaving_unknown, overriding
 from ...core.tensor import Tensor, wrap
 from .autocast import cast_arguments, casting, is_listed
 from .dtype_lists import REFUSED_BY_OPS, refuse_dtypes
@@ -42,8 +42,12 @@ def casts_of(op: Op) -> Sequence[Any]:
 Asked = Callable[[], Any] | None
 
 
-def general(op: Op, asked: Asked = None) -> Callable[..., Any]:
-    """The public function of any op. asked: returns what operands are asked about, where it is not the op's function."""
+def general(op: Op, asked: Asked = None, operator: bool = False) -> Callable[..., Any]:
+    """The public function of any op.
+
+    asked: returns what operands are asked about, where it is not the op's function. operator: it is a method that Python
+    calls for an operator, which leaves operands of unknown classes to these.
+    """
     kernels, tails = op.kernels, op.tails
     complete = len(op.params) if op.varargs is None else -1
     tensors, adapt, check, sequence, watch = op.tensors, op.adapt, op.check, op.sequence, op.watched
@@ -59,10 +63,13 @@ def general(op: Op, asked: Asked = None) -> Callable[..., Any]:
     guarded = [i for i, name in enumerate(op.extras[: visible - 1], 1) if name in op.keep]
     differentiable, casts = is_differentiable(op), casts_of(op)
     is_view, reflected_name, refused = op.view, op.reflected_name, REFUSED_BY_OPS.get(op.name)
+    leaving = leaving_unknown if operator else _itself
 
     def call(*args: Any, **kwargs: Any) -> Any:
         if overriding and is_overridden(args, kwargs):
-            return ask(asked() if asked else op.asked, args, kwargs)
+            return leaving(ask)(asked() if asked else op.asked, args, kwargs)
+        if operator and args[1] is None:
+            return NotImplemented
         try:
             if kwargs:
                 if "out" in kwargs:
@@ -143,9 +150,13 @@ def general(op: Op, asked: Asked = None) -> Callable[..., Any]:
             return out if visible == 1 else together(outs)
         except (TypeError, AttributeError, RuntimeError, NotImplementedError) as error:
             function = asked() if asked else op.asked
-            return answer(function, without_defaults(op, args), kwargs, error)
+            return leaving(answer)(function, without_defaults(op, args), kwargs, error)
 
     return call
+
+
+def _itself(function: Callable[..., Any]) -> Callable[..., Any]:
+    return function
 
 
 def without_defaults(op: Op, args: tuple[Any, ...]) -> tuple[Any, ...]:

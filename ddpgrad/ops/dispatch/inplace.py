@@ -15,7 +15,7 @@ from ...autograd.grad_mode import mode
 from ...autograd.views import check_writable, written
 from ...backend.registry import SparseArray, Unsupported, backend_for
 from ...core.modes import recorders
-from ...core.overrides import ask, is_overridden, overriding
+from ...core.overrides import OPERANDS, answer, ask, is_overridden, leaving_unknown, overriding
 from ...core.tensor import Tensor, wrap
 from .autocast import casting
 from .declare import Op
@@ -28,13 +28,13 @@ from .signatures import in_place
 P = ParamSpec("P")
 
 
-def inplace(op: Op) -> Callable[..., Tensor]:
-    """The in-place form of an op: `x.mul_(y)` for `mul`."""
+def inplace(op: Op, operator: bool = False) -> Callable[..., Tensor]:
+    """The in-place form of an op: `x.mul_(y)` for `mul`, or as an operator, which leaves unknown operands to Python."""
 
     def keeps_old(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         return 0 in op.plans[_bits(op, args) if op.rules and not kwargs else -1].inputs
 
-    return _inplace(op.name, op.call, keeps_old, op)
+    return _inplace(op.name, op.call, keeps_old, op, operator)
 
 
 def inplace_function(name: str, function: Callable[..., Tensor]) -> Callable[..., Tensor]:
@@ -96,18 +96,23 @@ def _inplace(
     function: Callable[..., Tensor],
     keeps_old: Callable[[tuple[Any, ...], dict[str, Any]], bool],
     op: Op | None,
+    operator: bool = False,
 ) -> Callable[..., Tensor]:
     def method(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         if overriding and is_overridden((self, *args), kwargs):
             return ask(method, (self, *args), kwargs)
-        needs_grad = self._requires_grad
-        versions = self._versions
+        try:
+            needs_grad, versions = self._requires_grad, self._versions
+        except AttributeError as error:
+            return answer(method, (self, *args), kwargs, error)
         for value in (*args, *kwargs.values()) if kwargs else args:
             if isinstance(value, Tensor):
                 if value._requires_grad:
                     needs_grad = True
                 if value._versions is versions and value is not self and name != "masked_fill":
                     refuse_overlap(name, self, (value,))
+            elif operator and value.__class__ is not float and not isinstance(value, OPERANDS):
+                return leaving_unknown(ask)(method, (self, value), {})
         recording = needs_grad and mode.enabled
         check_writable(f"{name}_", self, needs_grad=recording)
         if not recording and op is not None and _computed_in_place(op, self, args, kwargs):

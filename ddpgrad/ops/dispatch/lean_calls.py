@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 _FLOAT32 = np.dtype(np.float32)  # the usual one, known by identity
 
 
-def make_call(op: Op, asked: Asked = None) -> Callable[..., Any]:
-    """The public function of `op`, in the leanest form that fits its declaration. asked: as in `calls.general`."""
+def make_call(op: Op, asked: Asked = None, operator: bool = False) -> Callable[..., Any]:
+    """The public function of `op`, in the leanest form that fits its declaration. The rest: as in `calls.general`."""
     if op.view == "several":
         return several_views(op, asked)
     plain = op.outputs == 1 and not op.extras and op.varargs is None and not op.sequence
@@ -41,7 +41,7 @@ def make_call(op: Op, asked: Asked = None) -> Callable[..., Any]:
         if op.params == ("input",):
             return unary(op, asked)
         if op.params == ("input", "other"):
-            return binary(op, asked)
+            return binary(op, asked, operator)
     only_tensors = plain and not op.view and op.promotion is None and len(op.params) == len(op.tensors)
     if only_tensors and len(op.params) == 3 and op.adapt is not None:
         return ternary(op, op.adapt, asked)
@@ -83,10 +83,10 @@ def unary(op: Op, asked: Asked = None) -> Callable[..., Any]:
     return call
 
 
-def binary(op: Op, asked: Asked = None) -> Callable[..., Any]:
+def binary(op: Op, asked: Asked = None, operator: bool = False) -> Callable[..., Any]:
     """Lean form of `calls.general` for an op of two tensors or numbers and nothing else."""
     kernels = op.kernels
-    call_general = general(op, asked)
+    call_general = general(op, asked, operator)
     needs_float = op.promotion in ("float", "ordered") or op.name in REFUSED_BY_OPS
     first_number, takes_numbers = (op.promotion is not None and i in op.numbers for i in (0, 1))
     differentiable = is_differentiable(op)

@@ -10,7 +10,8 @@ from ...autograd.accumulate import tensor_at
 from ...autograd.nodes import Edge, Node
 from ...autograd.saved import Pack, Packed, SavedTensor, Unpack, packed
 from ...backend.registry import backend_for
-from ...core.tensor import Size, Tensor, wrap
+from ...core.size import Size, new_size
+from ...core.tensor import Tensor, wrap
 from ...core.upcalls import pack_kept, saved_attribute
 from .node import OpNode
 
@@ -146,7 +147,7 @@ def _as_saved(node: OpNode, i: int, value: Any, k: int | None = None) -> Any:
     array = _unpacked(value)
     name = node.op.keep[i]
     if name.endswith("_shape"):
-        return Size(array) if isinstance(array, tuple) else array
+        return new_size(Size, array) if isinstance(array, tuple) else array
     if name == "index" and k is None:
         # None for what is no tensor, as PyTorch, where slices are an op of their own.
         parts = array if isinstance(array, tuple) else (array,)

@@ -65,7 +65,7 @@ def tensor_function(
         call = function
         if out or "dim" in parameters:
             call = _with_keywords(function, out)
-        elif _takes_several([*parameters.values()]):  # of one tensor the ops ask that the function is made of
+        else:
             call = overridable(function)
         inner = call
         if is_listed(name):
@@ -79,12 +79,6 @@ def tensor_function(
         return call
 
     return declare
-
-
-def _takes_several(parameters: Sequence[inspect.Parameter]) -> bool:
-    """Whether a function takes more than one tensor."""
-    tensors = [p for p in parameters if "Tensor" in str(p.annotation)]
-    return len(tensors) > 1 or parameters[0].kind is inspect.Parameter.VAR_POSITIONAL
 
 
 def _not_a_tensor(function: Callable[..., Any], args: tuple[Any, ...], error: Exception) -> Exception:
@@ -112,7 +106,7 @@ def _with_keywords(function: Callable[..., Any], out: bool) -> Any:
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        if overriding and is_overridden(args, kwargs):
+        if (overriding or (args and args[0].__class__ is not Tensor)) and is_overridden(args, kwargs):
             return ask(shown(call), args, kwargs)
         if not kwargs:
             try:

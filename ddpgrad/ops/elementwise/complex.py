@@ -9,6 +9,7 @@ import numpy as np
 
 from ...backend.dtype import bool_
 from ...backend.registry import backend_for
+from ...core.overrides import overridable
 from ...core.tensor import Tensor, wrap
 from ..dispatch.declare import op, primitive
 from ..dispatch.samples import one
@@ -54,6 +55,7 @@ def conj(F: Any, input: Tensor) -> Tensor:
     ...
 
 
+@overridable
 def _real(input: Tensor) -> Tensor:
     """The real parts, as a view; a real tensor itself."""
     return F.real(input) if input.dtype.is_complex else input

@@ -6,6 +6,7 @@ from typing import Any
 
 from ...backend import dtype as dtypes
 from ...backend.registry import backend_for
+from ...core.overrides import overridable
 from ...core.tensor import Tensor, wrap
 from ..dispatch.explain import must_be_tensor
 from ..dispatch.tensor_function import tensor_function
@@ -92,11 +93,13 @@ def is_same_size(input: Tensor, other: Tensor) -> bool:
     return input.shape == other.shape
 
 
+@overridable
 def is_floating_point(input: Tensor) -> bool:
     """Whether the dtype is a floating-point type."""
     return input.dtype.is_floating_point
 
 
+@overridable
 def is_complex(input: Tensor) -> bool:
     """Whether the dtype is a complex type."""
     return input.dtype.is_complex
@@ -108,6 +111,7 @@ def is_signed(input: Tensor) -> bool:
     return input.dtype.is_signed
 
 
+@overridable
 def numel(input: Tensor) -> int:
     """The number of elements."""
     return input.numel()
@@ -130,6 +134,7 @@ def is_tensor(obj: object) -> bool:
     return isinstance(obj, Tensor)
 
 
+@overridable
 def is_inference(input: Tensor) -> bool:
     """True for a tensor made in `inference_mode`; see `Tensor.is_inference`."""
     return input.is_inference()

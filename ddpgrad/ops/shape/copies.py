@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
+from ...core.overrides import overridable
 from ...core.tensor import Tensor
 from ..dispatch.out import write_out
 from ..dispatch.signatures import TakesOut
@@ -32,7 +33,7 @@ def _copying(name: str, view: Callable[P, R]) -> TakesOut[P, R]:
 
     copy.__name__ = copy.__qualname__ = f"{name}_copy"
     copy.__doc__ = f"What `{name}` shows, in new memory."
-    return copy
+    return overridable(copy)
 
 
 def _same(input: Tensor) -> Tensor:

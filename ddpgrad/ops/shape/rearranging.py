@@ -279,7 +279,7 @@ def flipud(input: Tensor) -> Tensor:
 
 def become(name: str, tensor: Tensor, view: Callable[..., Tensor], *args: Any, **kwargs: Any) -> Tensor:
     """Make `tensor` itself the view `view(tensor, …)` of its memory, history included."""
-    check_writable(name, tensor)
+    check_writable(name, tensor, None)  # nothing is written
     alias = tensor
     if tensor._view is None:
         alias = wrap(tensor._array)
@@ -345,8 +345,15 @@ def resize_(self: Tensor, *sizes: Any, memory_format: Any = None) -> Tensor:
 
 
 def resize_as_(self: Tensor, other: Tensor, memory_format: Any = None) -> Tensor:
-    """The shape of `other`, in place."""
-    return resize_(self, other.shape)
+    """The shape of `other`, in place; of a sparse tensor without elements to that of another."""
+    if not other.is_sparse:
+        return resize_(self, other.shape)
+    pattern = other._array
+    if not self.is_sparse or self._nnz():
+        raise RuntimeError("resize_as_(): to the shape of a sparse tensor comes only one without elements")
+    self._array = pattern.like(pattern.indices[:, :0], pattern.values[:0], pattern.shape)
+    self._versions[0] += 1
+    return self
 
 
 def set_(

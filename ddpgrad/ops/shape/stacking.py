@@ -8,7 +8,8 @@ from typing import Any, Protocol, overload
 
 import numpy as np
 
-from ...core.tensor import Size, Tensor
+from ...core.size import Size, new_size
+from ...core.tensor import Tensor
 from ..creation import factories
 from ..dispatch.declare import primitive
 from ..dispatch.tensor_function import tensor_function
@@ -223,7 +224,7 @@ def broadcast_shapes(*shapes: Any) -> Size:
         if any(n < 0 for n in size):
             raise RuntimeError(f"Trying to create tensor with negative dimension in {list(size)}")
     try:
-        return Size(np.broadcast_shapes(*sizes))
+        return new_size(Size, np.broadcast_shapes(*sizes))
     except ValueError:
         raise RuntimeError(
             f"Shape mismatch: objects cannot be broadcast to a single shape: {', '.join(str(list(s)) for s in sizes)}"
