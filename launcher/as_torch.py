@@ -30,6 +30,7 @@ from typing import Any
 import ddpgrad
 from ddpgrad.compat import absent
 from ddpgrad.compat.finder import AliasLoader, MadeLoader
+from ddpgrad.compat.torch_version import TorchVersion
 from ddpgrad.core.face import exists, explain_missing
 from ddpgrad.core.missing import nearest
 
@@ -71,7 +72,7 @@ def install() -> None:
             explain_missing(module)
     ddpgrad.__name__ = "torch"  # which libraries compare with the first part of a name that they look up
     ddpgrad.Tensor.__module__ = "torch"  # by which they tell whose an array is
-    ddpgrad.__version__ = f"{ddpgrad.version.vocabulary}+ddpgrad.{ddpgrad.version.__version__}"
+    ddpgrad.__version__ = TorchVersion(f"{ddpgrad.version.vocabulary}+ddpgrad.{ddpgrad.version.__version__}")
 
 
 class _Metadata(Distribution):

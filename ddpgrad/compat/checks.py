@@ -6,9 +6,12 @@ import math
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from ..core.overrides import overridable
+
 Message = Callable[[], Any] | None
 
 
+@overridable
 def _assert(condition: Any, message: str) -> None:
     """AssertionError(message) unless `condition`, which may be a tensor of one element."""
     if not condition:

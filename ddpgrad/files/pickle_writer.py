@@ -16,6 +16,7 @@ from typing import Any
 
 from ..backend.device import Device
 from ..backend.dtype import DType
+from ..compat.torch_version import TorchVersion
 from ..core.errors import CheckpointError
 from ..core.size import Size
 from ..core.storage import TypedStorage, UntypedStorage
@@ -24,6 +25,7 @@ from ..nn.parameter import Parameter
 
 Place = tuple[Any, ...]  # the keys and indices that lead to a part of an object
 NO_HOOKS = b"ccollections\nOrderedDict\n)R"
+_PACKAGE = __name__.partition(".")[0]
 _BATCH = 1000  # items between a mark and the opcode that takes them, as in Python's pickle
 
 
@@ -220,7 +222,7 @@ class Writer:
         except TypeError as error:  # Python's word for "cannot pickle"
             raise CheckpointError(f"cannot save {in_words(where)}: {error}") from None
         if isinstance(parts, str):
-            name = f"c{type(obj).__module__}\n{parts}\n"
+            name = f"c{obj.__module__}\n{parts}\n"
             self._out.append(name.encode())
             self._remember(obj)
             return
@@ -245,7 +247,7 @@ class Writer:
 
 def plain_tensor(kind: type) -> bool:
     """True for the classes of tensors that files know; an object of another class is taken apart as any object."""
-    ours = kind.__module__.partition(".")[0] == Tensor.__module__.partition(".")[0]
+    ours = kind is Tensor or kind.__module__.partition(".")[0] == _PACKAGE
     return ours and not hasattr(kind, "materialize") and not hasattr(kind, "full_tensor")
 
 
@@ -286,10 +288,11 @@ _CONSTANTS = frozenset({type(None), bool, int, float})
 _MUTABLE = frozenset({list, dict, OrderedDict})  # remembered before their items, which may lead back to them
 _FORMS: dict[type, Callable[[Writer, Any, Place], None]] = {
     str: Writer._text,
+    TorchVersion: Writer._text,
     bytes: Writer._bytes,
     bytearray: Writer._bytearray,
     complex: Writer._complex,
-    **dict.fromkeys((DType, *DType.__subclasses__()), Writer._dtype),
+    DType: Writer._dtype,
     Device: Writer._device,
     Size: Writer._size,
     tuple: Writer._tuple,

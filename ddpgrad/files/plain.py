@@ -31,6 +31,7 @@ from ..backend.device import CPU, Device
 from ..backend.dtype import DType
 from ..backend.elementary.shape import address_of
 from ..backend.registry import to_device
+from ..compat.torch_version import TorchVersion
 from ..core.errors import CheckpointError, DeviceError
 from ..core.tensor import Size, Tensor, wrap
 from . import safe_globals
@@ -98,7 +99,7 @@ class _Encoder:
 
     def encode(self, obj: Any, where: Place) -> Any:
         kind = type(obj)
-        if obj is None or kind in (bool, int, str):
+        if obj is None or kind in (bool, int, str, TorchVersion):
             return obj
         if isinstance(obj, Tensor) and (
             kind is Tensor or not hasattr(kind, "full_tensor")

@@ -87,6 +87,8 @@ def save(
     """
     if not isinstance(f, (str, os.PathLike)):
         torch_file.TorchFile(obj).write(f)
+        if hasattr(f, "flush"):
+            f.flush()
         return
     folder = os.path.dirname(os.path.abspath(os.fspath(f)))
     if not os.path.isdir(folder):

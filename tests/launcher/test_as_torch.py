@@ -76,6 +76,17 @@ assert transforms.Compose is torchvision.transforms.Compose and torchvision.data
 assert transforms.functional is torchvision.transforms.functional
 import functorch
 assert functorch.vmap is torch.func.vmap and torch.Tensor.__module__ == "torch"
+from torch.torch_version import TorchVersion
+assert isinstance(torch.__version__, TorchVersion) and "2.9" < torch.__version__ < "10.0"
+assert torch.__version__ >= (1, 13) and torch.__version__ > "2.0.0a0" and torch.__version__ != "2.13"
+import io, numpy
+file = io.BytesIO()
+data = {"version": torch.__version__, "weight": torch.nn.Parameter(torch.ones(2)), "random": numpy.random.default_rng(0)}
+torch.save(data, file)
+file.seek(0)
+read = torch.load(file, weights_only=False)
+assert type(read["version"]) is str and type(read["weight"]) is torch.nn.Parameter
+assert read["random"].random() == numpy.random.default_rng(0).random()
 print("found")
 """
 

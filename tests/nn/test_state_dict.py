@@ -123,3 +123,12 @@ def test_a_module_may_load_its_own_part_without_naming_what_is_missing() -> None
     del state["1.weight"]
     with pytest.raises(RuntimeError, match=r'Missing key\(s\) in state_dict: "1.weight"'):
         model.load_state_dict(state)
+
+
+def test_what_collects_its_state_itself_finds_its_hooks() -> None:
+    layer = nn.Linear(1, 1)
+    assert not layer._state_dict_hooks
+    hook = layer._register_state_dict_hook(lambda *args: None)
+    assert len(layer._state_dict_hooks) == 1 and all(map(callable, layer._state_dict_hooks.values()))
+    hook.remove()
+    assert not layer._state_dict_hooks

@@ -119,6 +119,11 @@ def test_types_by_name():
     x = torch.zeros(2)
     assert x.type() == "torch.FloatTensor" and isinstance(x, torch.FloatTensor)
     assert x.type("torch.LongTensor").dtype is x.type(torch.LongTensor).dtype is torch.int64
+    assert (
+        torch.arange(2).type(torch.Tensor).dtype
+        is torch.arange(2).type("torch.Tensor").dtype
+        is torch.float32
+    )
     assert torch.LongTensor([1, 2]).tolist() == [1, 2] and torch.IntTensor(2, 3).shape == (2, 3)
     assert torch.LongTensor(range(2)).tolist() == [0, 1] and torch.Tensor(range(2)).tolist() == [0.0, 1.0]
 

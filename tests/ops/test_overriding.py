@@ -111,6 +111,13 @@ def test_all_functions_ask_what_is_no_tensor() -> None:
     assert not silent and len(functions) > 600
 
 
+def test_operands_in_a_list_are_asked_one_by_one() -> None:
+    lazy, x = Lazy(), torch.ones(2, 2)
+    Lazy.answer = staticmethod(lambda func, types, args, kwargs: (func, args))
+    assert torch.einsum("ij,jk->ik", [x, lazy]) == (torch.einsum, ("ij,jk->ik", x, lazy))
+    assert torch._assert(lazy, "said") == (torch._assert, (lazy, "said"))
+
+
 class Right:
     """Knows what to do with a tensor on its left."""
 

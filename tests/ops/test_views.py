@@ -93,6 +93,24 @@ def test_refusals(write: Callable[[Tensor], object], text: str):
     assert x.tolist() == [1.0, 1.0, 1.0]
 
 
+def test_new_tensors_lie_in_the_order_of_their_dimensions():
+    x = torch.rand(3, 4).t()
+    made = [
+        torch.cat([x, x]),
+        torch.stack([x, x]),
+        x.roll(1, 0),
+        x.cumsum(0),
+        x.cumprod(1),
+        torch.cat([x[:1].expand(4, 3)] * 2),
+    ]
+    assert all(y.is_contiguous() for y in made)
+    large = torch.rand(600, 700).t()
+    assert torch.cat([large, large]).is_contiguous()
+    images = torch.rand(2, 3, 4, 5).to(memory_format=torch.channels_last)
+    assert torch.cat([images, images]).is_contiguous(memory_format=torch.channels_last)
+    assert torch.cat([images, images.contiguous()]).is_contiguous()
+
+
 def test_one_node_for_all_parts():
     x = torch.ones(6, requires_grad=True)
     parts = (x * 1).split(2)

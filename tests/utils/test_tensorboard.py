@@ -134,8 +134,13 @@ def test_images_come_out_as_they_went_in(tmp_path):
         writer.add_image("floats", pixels.transpose(1, 2, 0) / 255.0, 1, dataformats="HWC")
         writer.add_image("grey", pixels[0], 1, dataformats="HW")
         writer.add_images("many", np.stack([pixels] * 9), 1)
+        writer.add_video("moving", np.stack([np.stack([pixels, 255 - pixels])] * 2), 1, fps=2)
         with pytest.raises(ValueError, match="not of the form 'CHW'"):
             writer.add_image("wrong", pixels[0], 1)
+        with pytest.raises(ValueError, match="has the form"):
+            writer.add_video("wrong", pixels, 1)
+        with pytest.raises(AssertionError, match="should be 0D"):
+            writer.add_scalar("wrong", [1.0, 2.0])
     found = []
     for event in events(tmp_path):
         image = fields(value(event)[4][0])
@@ -149,6 +154,8 @@ def test_images_come_out_as_they_went_in(tmp_path):
     assert found[3].shape == (8, 40, 3)
     np.testing.assert_array_equal(found[3][:4, 35:], expected)
     np.testing.assert_array_equal(found[3][4:, :5], expected)
+    video = image_module.open(io.BytesIO(fields(value(events(tmp_path)[4])[4][0])[4][0]))
+    assert (video.n_frames, video.size, video.info["duration"]) == (2, (10, 4), 500)
 
 
 def test_texts_and_what_is_not_there(tmp_path):

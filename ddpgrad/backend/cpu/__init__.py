@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from importlib import import_module
 from math import prod
@@ -43,8 +43,8 @@ def _device_of(array: Any) -> device.Device:
     return device.CPU
 
 
-def _moves(few: Any) -> dict[str, Any]:
-    """Copies and fills, of which threads share large ones (`moves.py`, which a rank loads that has such). few: what copies others."""
+def _moves(few: Mapping[str, Any]) -> dict[str, Any]:
+    """Copies and fills, of which threads share large ones (`moves.py`, which a rank loads that has such). few: for others."""
 
     moves = partial(import_module, ".moves", __name__)
 
@@ -67,12 +67,15 @@ def _moves(few: Any) -> dict[str, Any]:
 
     def clone(input: Any, memory_format: Any = None) -> Any:
         if memory_format is not None or input.size < WORTH_SHARING:
-            return few(input, memory_format)
+            return few["clone"](input, memory_format)
         return moves().copied(input)
 
     def cat(tensors: Sequence[Any], dim: int = 0) -> Any:
-        if tensors[0].size * len(tensors) < WORTH_SHARING:
-            return np.concatenate(tensors, axis=dim)
+        first = tensors[0]
+        if first.size * len(tensors) < WORTH_SHARING or any(
+            x.dtype != first.dtype or not x.flags.c_contiguous for x in tensors
+        ):
+            return few["cat"](tensors, dim)
         return moves().joined(tensors, dim)
 
     return {"overwrite": overwrite, "full": full, "full_like": full_like, "clone": clone, "cat": cat}
@@ -93,7 +96,7 @@ def load() -> Backend:
         warnings.filterwarnings("ignore", f"{text} encountered", RuntimeWarning, module=r"ddpgrad\.")
     families, kernels = kernels_in(__name__, _PLAIN_FAMILIES), elementary(np)
     if environment.numba_enabled():
-        kernels = kernels | _moves(kernels["clone"])
+        kernels = kernels | _moves(kernels)
         families |= kernels_in(__name__, _FAMILIES)
         families |= {f"{__name__}.{module}": names for module, names in _MIXED_FAMILIES.items()}
         PREPARE.append(_prepare_halves)

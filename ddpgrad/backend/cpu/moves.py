@@ -66,10 +66,8 @@ def copied(input: Array) -> Array:
 
 
 def joined(tensors: Sequence[Array], dim: int) -> Array:
-    """Arrays one after the other along `dim`: large ones, of one type and in the order of the dimensions, by threads."""
+    """Large arrays of one type and in the order of the dimensions, one after the other along `dim`, by threads."""
     first = tensors[0]
-    if any(x.dtype != first.dtype or not x.flags.c_contiguous for x in tensors):
-        return np.concatenate(tensors, axis=dim)
     dim, ends = dim % first.ndim, np.cumsum([x.shape[dim] for x in tensors]).tolist()
     out = np.empty((*first.shape[:dim], ends[-1], *first.shape[dim + 1 :]), first.dtype)
     for x, end in zip(tensors, ends, strict=True):

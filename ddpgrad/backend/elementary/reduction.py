@@ -76,9 +76,8 @@ def scans(xp: ModuleType) -> dict[str, Any]:
         wide = float32.numpy if kind in NARROW else kind
         input = input.astype(wide, copy=False)
         # NumPy makes one dimension of none.
-        return (function(input, axis=dim, dtype=wide) if input.ndim else input.copy()).astype(
-            kind, copy=False
-        )
+        running = function(input, axis=dim, dtype=wide) if input.ndim else input
+        return running.astype(kind, order="C", copy=running is input)
 
     def _doubling(combine: Any, input: Array, dim: int) -> Array:
         """The running `combine` along `dim`, in log2(length) steps, as not all ufuncs of CuPy accumulate."""

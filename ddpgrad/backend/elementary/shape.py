@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from ..layout import order_of_images
+
 Array = Any
 
 # CPython: NumPy's struct of an array has the address of its elements first, after what all objects begin with.
@@ -50,14 +52,19 @@ def shapes(xp: ModuleType) -> dict[str, Any]:
         return xp.flip(input, dims).copy() if input.ndim else input.copy()
 
     def roll(input: Array, shifts: Any, dims: Any = None) -> Array:
-        return xp.roll(input, shifts, dims)
+        return xp.roll(input if input.flags.c_contiguous else input.copy("C"), shifts, dims)
 
     def cat(tensors: Sequence[Array], dim: int = 0) -> Array:
-        return xp.concatenate(tensors, axis=dim)
+        return joined(tensors, dim, tensors)
 
     def stack(tensors: Sequence[Array], dim: int = 0) -> Array:
         # Sooner than xp.stack, which asks about shapes that are known to be the same.
-        return xp.concatenate([unsqueeze(x, dim) for x in tensors], axis=dim)
+        return joined([unsqueeze(x, dim) for x in tensors], dim, tensors)
+
+    def joined(parts: Sequence[Array], dim: int, given: Sequence[Array]) -> Array:
+        """`parts` side by side, in the order of the dimensions; as they lie themselves if all are images in channels_last."""
+        out = xp.concatenate(parts, axis=dim)
+        return out if out.flags.c_contiguous or all(map(order_of_images, given)) else out.copy("C")
 
     def narrow(input: Array, dim: int, start: int, length: int) -> Array:
         return input[(slice(None),) * (dim % input.ndim) + (slice(start, start + length),)]

@@ -27,6 +27,10 @@ class Attribute(NamedTuple):
     type: Any
 
 
+class Error(RuntimeError):
+    """What compiled code raises; nothing is compiled here."""
+
+
 class TracerWarning(Warning):
     """What a tracer says of code that it cannot follow; nothing is traced here."""
 

@@ -6,20 +6,11 @@ import builtins
 import functools
 from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager
-from importlib import import_module
-from types import FunctionType, ModuleType
 from typing import Any, Self
 
-from ...compat.checks import _assert
-from ...core.face import attributes
 from ...core.tensor import Tensor
 from ...nn import Module
 from .proxy import find_proxy
-
-_PACKAGE = __name__.partition(".")[0]
-# Where functions of tensors are, and those that answer for any object.
-_ROOMS = ("ops", "nn.functional", "sparse", "linalg", "special", "fft")
-_NO_NODES = {"is_storage", "is_tensor", "typename"}
 
 _wrapped_fns_to_patch: dict[tuple[int, str], dict[str, Any]] = {}
 """The globals of modules by themselves and the name of a function in them that is one call of a graph."""
@@ -107,36 +98,9 @@ def _autowrap_check(patcher: _Patcher, frame_dict: dict[str, Any], function_ids:
 
 
 def _patch_wrapped_functions(patcher: _Patcher) -> None:
-    """Have what `wrap` marks make nodes, and the functions of tensors where programs find them."""
+    """Have what `wrap` marks make nodes."""
     for (_, name), names in _wrapped_fns_to_patch.copy().items():
         patcher.patch(names, name, _as_node(names[name] if name in names else getattr(builtins, name)))
-    ids = {id(f) for f in tensor_functions()}
-    for face in _faces():
-        _autowrap_check(patcher, attributes(face), ids)
-
-
-def _faces() -> list[ModuleType]:
-    return [
-        import_module(f"{_PACKAGE}.{name}".rstrip("."))
-        for name in ("", "nn.functional", "linalg", "special", "fft")
-    ]
-
-
-@functools.cache
-def tensor_functions() -> list[Any]:
-    """The functions of tensors. They look at their arguments before an op asks them, and a proxy has no answer to that."""
-    found: list[Any] = [_assert]
-    for face in _faces():
-        homes = getattr(face, "_homes", {})
-        for name in dir(face):
-            room = homes.get(name, (face.__name__, ""))[0].partition(".")[2]
-            if (
-                room.startswith(_ROOMS)
-                and name not in _NO_NODES
-                and isinstance(value := getattr(face, name), FunctionType)
-            ):
-                found.append(value)
-    return found
 
 
 def is_fx_tracing() -> bool:

@@ -26,7 +26,6 @@ from .patching import (
     _Patcher,
     _wrapped_fns_to_patch,
     is_fx_tracing,
-    tensor_functions,
 )
 from .proxy import (
     ParameterProxy,
@@ -69,7 +68,7 @@ class Tracer(TracerBase):
         functions = [
             f for m in autowrap_modules for name, f in vars(m).items() if name[0] != "_" and callable(f)
         ]
-        self._autowrap_function_ids = {id(f) for f in (*functions, *autowrap_functions, *tensor_functions())}
+        self._autowrap_function_ids = {id(f) for f in (*functions, *autowrap_functions)}
         self._autowrap_search = list(autowrap_modules)
         self.tensor_attrs: dict[Tensor, str] = {}
         self.param_shapes_constant = param_shapes_constant

@@ -58,7 +58,12 @@ class SummaryWriter:
         double_precision: bool = False,
     ) -> None:
         """A number, on the curve `tag`."""
-        self._add(tag, single(2, float(_array(scalar_value).reshape(()))), global_step, walltime)
+        number = _array(scalar_value)
+        if number.size != 1:
+            raise AssertionError(
+                f"add_scalar: scalar should be 0D, got an array of shape {list(number.shape)}"
+            )
+        self._add(tag, single(2, float(number.reshape(()))), global_step, walltime)
 
     def add_scalars(
         self,
@@ -127,15 +132,23 @@ class SummaryWriter:
         axes = dataformats.upper()
         if sorted(axes) != ["C", "H", "N", "W"]:
             raise ValueError(f"add_images: the form is some order of NCHW, not {dataformats!r}")
-        pixels = _array(img_tensor).transpose([axes.index(axis) for axis in "NHWC"])
-        count, height, width, channels = pixels.shape
-        columns = min(count, 8)
-        rows = -(-count // columns)
-        grid = np.zeros((rows * columns, height, width, channels), pixels.dtype)
-        grid[:count] = pixels
-        grid = grid.reshape(rows, columns, height, width, channels).transpose(0, 2, 1, 3, 4)
-        picture = grid.reshape(rows * height, columns * width, channels)
+        picture = _grid(_array(img_tensor).transpose([axes.index(axis) for axis in "NHWC"]))
         self._add(tag, block(4, _picture(picture)), global_step, walltime)
+
+    def add_video(
+        self,
+        tag: str,
+        vid_tensor: Any,
+        global_step: int | None = None,
+        fps: float = 4,
+        walltime: float | None = None,
+    ) -> None:
+        """Videos (N, T, C, H, W) of one size side by side, bytes or floats in 0 … 1, as a moving GIF. Needs Pillow."""
+        frames = _array(vid_tensor)
+        if frames.ndim != 5:
+            raise ValueError(f"add_video: a video has the form (N, T, C, H, W), not {list(frames.shape)}")
+        pictures = [_grid(frame.transpose(0, 2, 3, 1)) for frame in frames.swapaxes(0, 1)]
+        self._add(tag, block(4, _moving(pictures, fps)), global_step, walltime)
 
     def add_figure(
         self,
@@ -251,17 +264,41 @@ def _array(value: Any) -> np.ndarray:
     return value.numpy(force=True) if isinstance(value, Tensor) else np.asarray(value)
 
 
+def _grid(pixels: np.ndarray) -> np.ndarray:
+    """Pictures (N, H, W, C) side by side, in rows of eight."""
+    count, height, width, channels = pixels.shape
+    columns = min(count, 8)
+    rows = -(-count // columns)
+    grid = np.zeros((rows * columns, height, width, channels), pixels.dtype)
+    grid[:count] = pixels
+    grid = grid.reshape(rows, columns, height, width, channels).transpose(0, 2, 1, 3, 4)
+    return grid.reshape(rows * height, columns * width, channels)
+
+
 def _picture(pixels: np.ndarray) -> bytes:
     """The Image message of pixels (H, W, C)."""
-    from PIL import Image
-
-    if pixels.dtype != np.uint8:
-        pixels = np.clip(pixels * 255.0, 0, 255).astype(np.uint8)
     file = io.BytesIO()
-    Image.fromarray(pixels[:, :, 0] if pixels.shape[2] == 1 else pixels).save(file, format="png")
+    _image(pixels).save(file, format="png")
     height, width, channels = pixels.shape
     return _encoded(height, width, channels, file.getvalue())
 
 
-def _encoded(height: int, width: int, channels: int, png: bytes) -> bytes:
-    return integer(1, height) + integer(2, width) + integer(3, channels) + block(4, png)
+def _moving(pictures: list[np.ndarray], fps: float) -> bytes:
+    """The Image message of pictures (H, W, C) that follow one another."""
+    file = io.BytesIO()
+    first, *rest = map(_image, pictures)
+    first.save(file, format="gif", save_all=True, append_images=rest, duration=1000 / fps, loop=0)
+    height, width, channels = pictures[0].shape
+    return _encoded(height, width, channels, file.getvalue())
+
+
+def _image(pixels: np.ndarray) -> Any:
+    from PIL import Image
+
+    if pixels.dtype != np.uint8:
+        pixels = np.clip(pixels * 255.0, 0, 255).astype(np.uint8)
+    return Image.fromarray(pixels[:, :, 0] if pixels.shape[2] == 1 else pixels)
+
+
+def _encoded(height: int, width: int, channels: int, data: bytes) -> bytes:
+    return integer(1, height) + integer(2, width) + integer(3, channels) + block(4, data)

@@ -236,6 +236,14 @@ class Module(Tree, state.ExtraState):
         assert self._state_hooks is not None
         return self._state_hooks
 
+    @property
+    def _state_dict_hooks(self) -> OrderedDict[int, Callable[..., Any]]:
+        """The hooks that are called after the module's state was collected, for what does that itself."""
+        own = self._state_hooks
+        return (
+            OrderedDict() if own is None else OrderedDict({k: hook for k, (hook, _) in own.save_post.items()})
+        )
+
     def register_state_dict_pre_hook(self, hook: Callable[..., None]) -> RemovableHandle:
         """Call `hook(module, prefix, keep_vars)` before the module's state is collected."""
         return hooks.add(self._own_state_hooks().save_pre, hook)

@@ -263,6 +263,8 @@ def type_(self: Tensor, dtype: Any = None, non_blocking: bool = False) -> str | 
     if dtype is None:
         place = ("" if self.is_cpu else f"{self.device.type}.") + ("sparse." if _is_sparse(self) else "")
         return f"torch.{place}{_NAME_OF[self.dtype.name]}"
+    if dtype in (Tensor, "torch.Tensor"):
+        return self.to("cpu", dtypes.get_default_dtype())
     if isinstance(dtype, TypedTensor):
         return self.to(dtype.place, dtype.dtype)
     if isinstance(dtype, str):
@@ -288,9 +290,7 @@ def is_storage(obj: object) -> bool:
 def untyped_storage(self: Tensor) -> UntypedStorage:
     """The memory that the tensor shares with its views, in bytes."""
     if _is_sparse(self):
-        raise NotImplementedError(
-            "Cannot access storage of SparseTensorImpl: of a sparse tensor, ask values()"
-        )
+        raise NotImplementedError("Cannot access storage of SparseTensorImpl: ask its values()")
     from ...core.storage import UntypedStorage  # here and below, as few programs ask for it
 
     return UntypedStorage.of(self._array)

@@ -249,19 +249,12 @@ def _declare(
     op.call.__dict__.update(op=op, __signature__=shown)
     op.public = op.asked = op.call
     if public is not None:
-        if _begins_alike(public, op):
-            op.public = op.asked = _named(public, op)
-        else:  # arguments are asked with the function that they were given to
-            op.public = overridable(_named(public, op))
+        op.public = overridable(
+            _named(public, op)
+        )  # arguments are asked with the function that they were given to
     for name in (op.name, *op.aliases):
         OPS[name] = op
     return op.public
-
-
-def _begins_alike(public: Callable[..., Any], op: Op) -> bool:
-    """Whether the arguments of `op`, by position, are right for `public`."""
-    pairs = zip(op.signature.parameters.values(), inspect.signature(public).parameters.values(), strict=False)
-    return all(mine.name == other.name or mine.annotation == other.annotation for mine, other in pairs)
 
 
 def _named(public: Any, op: Op) -> Callable[..., Any]:

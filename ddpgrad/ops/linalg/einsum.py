@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import combinations
 from typing import Any, NamedTuple
 
@@ -25,6 +26,25 @@ class _Labelled(NamedTuple):
     labels: tuple[Label, ...]
 
 
+def _apart(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """`function`, which takes its operands in one list too, and asks them one by one."""
+
+    @functools.wraps(function)
+    def call(*args: Any) -> Tensor:
+        return (
+            function(args[0], *args[1])
+            if len(args) == 2 and isinstance(args[1], (list, tuple))
+            else function(*args)
+        )
+
+    inner = function
+    while hasattr(inner, "__wrapped__"):
+        inner.__dict__["shown"] = call
+        inner = inner.__wrapped__  # type: ignore[attr-defined]
+    return call
+
+
+@_apart
 @tensor_function(method=False)
 def einsum(*args: Any) -> Tensor:
     """The sum of products over the indices that the output does not have.
@@ -72,8 +92,6 @@ def _count(terms: Sequence[tuple[Label, ...]], label: Label) -> int:
 
 def _equation(args: Sequence[Any]) -> tuple[list[list[Any]], list[Any] | None, list[Tensor]]:
     equation, operands = args[0], args[1:]
-    if len(operands) == 1 and isinstance(operands[0], (list, tuple)):
-        operands = operands[0]
     if not isinstance(equation, str) or not operands:
         raise ValueError("einsum(): must specify the equation string and at least one operand")
     inputs, arrow, output = equation.replace(" ", "").partition("->")

@@ -364,7 +364,7 @@ class DataLoader(Generic[T_co]):
     def _what_must_fit(self) -> dict[str, Any]:
         dataset: Any = self.dataset
         return {
-            "number of samples": None if self._iterable else len(dataset),
+            "number of samples": None if self._iterable or isinstance(dataset, type) else len(dataset),
             "batch_size": getattr(self.batch_sampler, "batch_size", self.batch_size),
             "drop_last": getattr(self.batch_sampler, "drop_last", self.drop_last),
             "kind of sampler": type(self.sampler).__name__,
