@@ -75,6 +75,28 @@ def assert_close(
         raise AssertionError(msg(str(error)) if callable(msg) else msg) from None
 
 
+_FORMER_TOLERANCES = {float16: (1e-3, 1e-3), float32: (1e-4, 1e-5), float64: (1e-5, 1e-8)}
+
+
+def assert_allclose(
+    actual: Any,
+    expected: Any,
+    rtol: float | None = None,
+    atol: float | None = None,
+    equal_nan: bool = True,
+    msg: str = "",
+) -> None:
+    """`assert_close` as it was before: of any dtypes, with wider tolerances, and NaN is equal to NaN."""
+    actual = as_tensor(actual)
+    expected = as_tensor(expected, dtype=None if isinstance(expected, Tensor) else actual.dtype)
+    if rtol is None and atol is None:
+        mine, its = (_FORMER_TOLERANCES.get(x.dtype, (0.0, 0.0)) for x in (actual, expected))
+        rtol, atol = max(mine[0], its[0]), max(mine[1], its[1])
+    assert_close(
+        actual, expected, rtol=rtol, atol=atol, equal_nan=equal_nan, check_dtype=False, msg=msg or None
+    )
+
+
 def make_tensor(
     *shape: int | Sequence[int],
     dtype: DType,

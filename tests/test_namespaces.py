@@ -1,5 +1,6 @@
 """The namespaces that programs touch besides tensors: switches, pass-throughs, what is refused, what is missing."""
 
+import math
 import subprocess
 import sys
 import warnings
@@ -164,6 +165,11 @@ def test_close_and_not_close():
         close(1.0, 2.0, msg="mine")
     with pytest.raises(ValueError, match="rtol"):
         close(1.0, 1.0, rtol=0.1)
+    former = torch.testing.assert_allclose
+    former(torch.full((2,), 1.00005), [1.0, 1.0])
+    former(torch.tensor([math.nan, 1.0]).double(), torch.tensor([math.nan, 1.0]))
+    with pytest.raises(AssertionError, match="not close"):
+        former(torch.ones(2).double(), torch.full((2,), 1.0001).double())
 
 
 def test_modules_of_few_programs_are_loaded_on_use():

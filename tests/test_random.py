@@ -1,5 +1,7 @@
 """The streams of random numbers: PyTorch's, one per rank, and exact to save and restore."""
 
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -9,6 +11,7 @@ from hypothesis import strategies as st
 
 import ddpgrad
 from ddpgrad.core import rank_local
+from ddpgrad.core.environment import numba_enabled
 from ddpgrad.random import Generator, fork_rng, get_rng_state, rank_generator, set_rng_state
 
 SHAPES = [(), (1,), (7,), (15,), (16,), (17,), (33,), (40,), (64, 5)]
@@ -38,6 +41,21 @@ def test_uniform_and_normal_are_pytorchs(torch, shape, dtype):
         n = ours.normal(shape, getattr(ddpgrad, dtype))
         expected = torch.randn(shape, dtype=kind, generator=theirs)
         np.testing.assert_array_equal(n.astype(np.float64), expected.double().numpy())
+
+
+def test_the_compiled_transforms_are_loaded_after_many_small_draws_and_draw_the_same():
+    code = """
+import sys, ddpgrad as torch
+g = torch.Generator()
+def draw(): return [torch.randn(16, generator=g.manual_seed(3)).tolist(), torch.randn(20, dtype=torch.float64, generator=g).tolist(), torch.randn(3, generator=g).tolist()]
+first, before = draw(), "numba" in sys.modules
+for _ in range(1000): last = draw()
+print(before, "numba" in sys.modules, first == last)
+"""
+    run = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120
+    )
+    assert run.stdout.split() == ["False", str(numba_enabled()), "True"]
 
 
 @pytest.mark.torch

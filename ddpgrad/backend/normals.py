@@ -22,6 +22,7 @@ Array = np.ndarray[Any, Any]
 BLOCK = 16
 HALF = BLOCK // 2
 _WORTH_LOADING = 1 << 14  # numbers for which a compiler is loaded
+_FEW_CALLS = 1 << 11  # that are made without one
 
 _f = np.float32
 SQRT_HALF = _f(math.sqrt(0.5))
@@ -79,13 +80,24 @@ def scaled(value: float, std: float, mean: float) -> float:
     return float(Fraction(value) * Fraction(std) + Fraction(mean))
 
 
-def _compiled(count: int) -> Any:
-    """The compiled transforms, where they are worth loading."""
-    if not numba_enabled() or (count < _WORTH_LOADING and "numba" not in sys.modules):
-        return None
-    from .cpu import normals
+class _Compiled:
+    """calls: without the compiled transforms. module: these, once they were worth loading."""
 
-    return normals
+    calls: int = 0
+    module: Any = None
+
+
+def _compiled(count: int) -> Any:
+    """The compiled transforms, where they are worth loading: for many numbers, or many calls."""
+    if _Compiled.module is None:
+        few = count < _WORTH_LOADING and _Compiled.calls < _FEW_CALLS and "numba" not in sys.modules
+        if few or not numba_enabled():
+            _Compiled.calls += 1
+            return None
+        from .cpu import normals
+
+        _Compiled.module = normals
+    return _Compiled.module
 
 
 def _fused(a: Any, b: Any, c: Any) -> Array:

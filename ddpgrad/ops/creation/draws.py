@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -89,25 +90,30 @@ def randint(
     return _cast(array, kind.numpy)
 
 
+@functools.cache
+def _limits(kind: dtypes.DType) -> tuple[int, int, int]:
+    """The least and the largest number of a dtype, and the largest of those in a row that are whole."""
+    if kind.is_floating_point:
+        largest = int(dtypes.finfo(kind).max)
+        return -largest, largest, largest_whole(kind)
+    if kind.category == 0:
+        return 0, 1, 1
+    info = np.iinfo(kind.numpy)
+    return int(info.min), int(info.max), int(info.max)
+
+
 def _within(kind: dtypes.DType, low: int, high: int) -> tuple[int, int]:
     """Bounds of integers in [low, high) as `kind` holds them; `RuntimeError` for what is beyond all that it holds.
 
     Floating-point types do not hold all integers beyond 2**digits, of which a warning tells: there a bound that
     is rounded beyond itself becomes the number before (after) it, as in PyTorch.
     """
-    if kind.is_floating_point:
-        largest = int(dtypes.finfo(kind).max)
-        least = -largest
-    elif kind.category == 0:
-        least, largest = 0, 1
-    else:
-        least, largest = int(np.iinfo(kind.numpy).min), int(np.iinfo(kind.numpy).max)
+    least, largest, exact = _limits(kind)
     for name, value in (("from", low), ("to - 1", high - 1)):
         if not least <= value <= largest:
             raise RuntimeError(
                 f"{name} is out of bounds for {kind.name}: {value} is not in [{least}, {largest}]"
             )
-        exact = largest_whole(kind)
         if kind.is_floating_point and not -exact <= value <= exact:
             warn_program(
                 f"{name} is out of bounds [-{exact}, {exact}]. Due to precision limitations {kind.name} can support "

@@ -57,7 +57,7 @@ class ReduceLROnPlateau(LRScheduler):
         """True for `cooldown` epochs after a reduction."""
         return self.cooldown_counter > 0
 
-    def is_better(self, value: float, best: float) -> bool:
+    def _is_better(self, value: float, best: float) -> bool:
         """Whether `value` improves on `best` by more than the threshold."""
         sign = -1 if self.mode == "min" else 1
         if self.threshold_mode == "rel":
@@ -70,7 +70,7 @@ class ReduceLROnPlateau(LRScheduler):
         """Tell the metric of one more epoch (or of `epoch`)."""
         value = float(metrics)
         self.last_epoch = self.last_epoch + 1 if epoch is None else epoch
-        if self.is_better(value, self.best):
+        if self._is_better(value, self.best):
             self.best = value
             self.num_bad_epochs = 0
         else:
@@ -79,10 +79,14 @@ class ReduceLROnPlateau(LRScheduler):
             self.cooldown_counter -= 1
             self.num_bad_epochs = 0
         if self.num_bad_epochs > self.patience:
-            for group, lowest in zip(self.optimizer.param_groups, self.min_lrs, strict=True):
-                reduced = max(float(group["lr"]) * self.factor, lowest)
-                if float(group["lr"]) - reduced > self.eps:
-                    set_lr(group, reduced)
+            self._reduce_lr(self.last_epoch)
             self.cooldown_counter = self.cooldown
             self.num_bad_epochs = 0
         self._last_lr = self._current()
+
+    def _reduce_lr(self, epoch: int) -> None:
+        """What a reduction is, which libraries replace."""
+        for group, lowest in zip(self.optimizer.param_groups, self.min_lrs, strict=True):
+            reduced = max(float(group["lr"]) * self.factor, lowest)
+            if float(group["lr"]) - reduced > self.eps:
+                set_lr(group, reduced)
