@@ -55,7 +55,7 @@ class _Unseeded(ISeedSequence):
         return np.zeros(n_words, dtype)
 
 
-_UNSEEDED = _Unseeded()
+_UNSEEDED: Any = _Unseeded()
 
 
 class Generator(Variates):
