@@ -34,6 +34,8 @@ from ddpgrad.compat.torch_version import TorchVersion
 from ddpgrad.core.face import exists, explain_missing
 from ddpgrad.core.missing import nearest
 
+from . import torch_classes
+
 SHIMS = str(Path(__file__).with_name("torch_shim"))
 """A folder with a file torch.py. Processes that the program starts import it, and so call `install`, too."""
 
@@ -72,6 +74,7 @@ def install() -> None:
             explain_missing(module)
     ddpgrad.__name__ = "torch"  # which libraries compare with the first part of a name that they look up
     ddpgrad.Tensor.__module__ = "torch"  # by which they tell whose an array is
+    torch_classes.install()
     ddpgrad.__version__ = TorchVersion(f"{ddpgrad.version.vocabulary}+ddpgrad.{ddpgrad.version.__version__}")
 
 

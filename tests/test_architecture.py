@@ -70,6 +70,7 @@ ROOMS = {
         ["fsdp.fully_sharded_data_parallel"],
     ],
     "launcher": [
+        ["torch_classes"],
         ["as_torch", "elastic", "folder_lock", "preemption"],
         ["torch_shim", "checkpoint", "job"],
         ["sharding", "run_folder", "loggers", "bench", "report"],

@@ -54,6 +54,11 @@ def mark_dynamic(t: Any, index: Any, *args: Any, **kwargs: Any) -> None:
     """Nothing: shapes are read anew in every step."""
 
 
+def is_dynamo_supported() -> bool:
+    """False: nothing is compiled."""
+    return False
+
+
 mark_static = maybe_mark_dynamic = mark_dynamic
 
 __all__ = [

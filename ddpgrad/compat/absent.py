@@ -32,6 +32,7 @@ _GRAPHS = "programs are not captured as graphs here; they run as they are"
 _SHARDS = "torch.distributed.fsdp.fully_shard divides a model's parameters among the ranks"
 _ONNX = "torch.onnx.export writes the ops that run"
 _QUANTIZED = "there are no quantized tensors here"
+_DATASETS = "a Dataset or an IterableDataset draws and changes its samples itself here"
 _RPC = "ranks talk by collectives and send/recv here, not by remote calls"
 _SAVE = (
     "save state_dicts with torch.save or torch.safetensors, and training state with `ddprun`'s checkpoints"
@@ -132,6 +133,10 @@ PARTS = {
     "utils._python_dispatch": Part(
         "ops ask nobody before they run", "TorchDispatchMode is_traceable_wrapper_subclass?"
     ),
+    "utils.data.datapipes": Part(_DATASETS, ""),
+    "utils.data.datapipes.datapipe": Part(_DATASETS, "IterDataPipe MapDataPipe"),
+    "utils.data.datapipes.iter": Part(_DATASETS, "IterableWrapper Mapper Shuffler"),
+    "utils.data.datapipes.iter.combinatorics": Part(_DATASETS, "SamplerIterDataPipe ShufflerIterDataPipe"),
     "utils.cpp_extension": Part(
         "C++ and CUDA extensions of PyTorch need PyTorch itself",
         "BuildExtension CUDAExtension CppExtension include_paths load load_inline",

@@ -22,6 +22,7 @@ from ..core.size import Size
 from ..core.storage import TypedStorage, UntypedStorage
 from ..core.tensor import Tensor, wrap
 from ..nn.parameter import Parameter
+from .safe_globals import module_of
 
 Place = tuple[Any, ...]  # the keys and indices that lead to a part of an object
 NO_HOOKS = b"ccollections\nOrderedDict\n)R"
@@ -194,7 +195,7 @@ class Writer:
 
     def _name_of(self, obj: Any, where: Place) -> None:
         """A class or function, by the name under which it can be imported."""
-        module, name = getattr(obj, "__module__", None) or "", obj.__qualname__
+        module, name = module_of(obj), obj.__qualname__
         found: Any = sys.modules.get(module)
         for part in name.split("."):
             found = getattr(found, part, None)
@@ -247,7 +248,7 @@ class Writer:
 
 def plain_tensor(kind: type) -> bool:
     """True for the classes of tensors that files know; an object of another class is taken apart as any object."""
-    ours = kind is Tensor or kind.__module__.partition(".")[0] == _PACKAGE
+    ours = kind is Tensor or kind.__module__.partition(".")[0] in (_PACKAGE, "torch")
     return ours and not hasattr(kind, "materialize") and not hasattr(kind, "full_tensor")
 
 

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 _BLOCKED = ("sys", "os", "posix", "nt")  # PyTorch's list: nothing of these is ever allowed
 _allowed: list[Any] = []
+
+
+def module_of(obj: Any) -> str:
+    """The name of the module of a class or function: its own, where programs know it by several."""
+    name = getattr(obj, "__module__", None) or ""
+    return getattr(sys.modules.get(name), "__name__", name)
 
 
 def add_safe_globals(safe_globals: Sequence[Any]) -> None:
@@ -42,6 +49,6 @@ def safe_globals(safe_globals: Sequence[Any]) -> Iterator[None]:
 def by_name() -> dict[str, Any]:
     """What the user has declared safe, by the name that files have for it."""
     named = [
-        one if isinstance(one, tuple) else (one, f"{one.__module__}.{one.__qualname__}") for one in _allowed
+        one if isinstance(one, tuple) else (one, f"{module_of(one)}.{one.__qualname__}") for one in _allowed
     ]
     return {name: one for one, name in named if name.rpartition(".")[0] not in _BLOCKED}

@@ -87,6 +87,17 @@ file.seek(0)
 read = torch.load(file, weights_only=False)
 assert type(read["version"]) is str and type(read["weight"]) is torch.nn.Parameter
 assert read["random"].random() == numpy.random.default_rng(0).random()
+
+import inspect, pickle
+from torch.utils.data.datapipes.iter.combinatorics import ShufflerIterDataPipe
+kinds = torch.nn.Linear, torch.nn.LSTM, torch.nn.Parameter, torch.optim.AdamW, torch.utils.data.TensorDataset, torch.distributions.Normal
+rooms = [kind.__module__.rpartition(".")[0] for kind in kinds]
+assert rooms == ["torch.nn.modules"] * 2 + ["torch.nn", "torch.optim", "torch.utils.data", "torch.distributions"], rooms
+assert all(inspect.getsource(kind) and pickle.loads(pickle.dumps(kind)) is kind for kind in kinds)
+file = io.BytesIO()
+torch.save(torch.nn.Sequential(torch.nn.Linear(2, 2)), file)
+file.seek(0)
+assert type(torch.load(file, weights_only=False)[0]) is torch.nn.Linear
 print("found")
 """
 

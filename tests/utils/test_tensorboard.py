@@ -140,7 +140,7 @@ def test_images_come_out_as_they_went_in(tmp_path):
         with pytest.raises(ValueError, match="has the form"):
             writer.add_video("wrong", pixels, 1)
         with pytest.raises(AssertionError, match="should be 0D"):
-            writer.add_scalar("wrong", [1.0, 2.0])
+            writer.add_scalar("wrong", np.ones(2))
     found = []
     for event in events(tmp_path):
         image = fields(value(event)[4][0])

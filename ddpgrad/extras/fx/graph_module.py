@@ -37,7 +37,11 @@ class GraphModule(Module):
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
         above = _class_of_all(cls)
-        own = type(above.__name__, (above,), {"_of_one_graph": True, "__module__": above.__module__})
+        names = {
+            "__module__": above.__module__,
+            "__qualname__": "GraphModule.__new__.<locals>.GraphModuleImpl",
+        }
+        own = type(above.__name__, (above,), {"_of_one_graph": True, **names})  # by which accelerate knows it
         return Module.__new__(own)
 
     def __init__(

@@ -58,6 +58,9 @@ class SummaryWriter:
         double_precision: bool = False,
     ) -> None:
         """A number, on the curve `tag`."""
+        if isinstance(scalar_value, (list, tuple, dict)) or scalar_value is None:
+            kind = type(scalar_value).__name__
+            raise NotImplementedError(f"add_scalar: got a {kind}, expected a number, an array or a tensor")
         number = _array(scalar_value)
         if number.size != 1:
             raise AssertionError(
