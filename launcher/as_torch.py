@@ -30,9 +30,9 @@ from typing import Any
 import ddpgrad
 from ddpgrad.compat import absent
 from ddpgrad.compat.finder import AliasLoader, MadeLoader
-from ddpgrad.compat.torch_version import TorchVersion
 from ddpgrad.core.face import exists, explain_missing
 from ddpgrad.core.missing import nearest
+from ddpgrad.version import TorchVersion
 
 from . import torch_classes
 

@@ -126,7 +126,12 @@ class Backend:
         portable = self._elementary.get(name) if body is None else partial(body, self)
         if module is not None:
             native = getattr(module, name)
-            return native if portable is None else _with_fallback(native, portable)
+            if portable is None:
+                return native
+            kernel = _with_fallback(native, portable)
+            if name in getattr(module, "WRITES", ()):
+                kernel.__dict__["writes"] = native
+            return kernel
         if portable is None:
             raise KernelMissingError(
                 f"no kernel '{name}' for device '{self.kind}': neither ddpgrad/backend/{self.kind} nor an op's "

@@ -37,7 +37,7 @@ MODULES = {
     "signal": "ops.signal",
     "signal.windows": "ops.signal.windows",
     "storage": "core.storage",
-    "torch_version": "compat.torch_version",
+    "torch_version": "version",
     "types": "compat.types",
     "xpu": "compat.xpu",
     # What training in parallel does not need.

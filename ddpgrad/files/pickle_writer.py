@@ -16,12 +16,12 @@ from typing import Any
 
 from ..backend.device import Device
 from ..backend.dtype import DType
-from ..compat.torch_version import TorchVersion
 from ..core.errors import CheckpointError
 from ..core.size import Size
 from ..core.storage import TypedStorage, UntypedStorage
 from ..core.tensor import Tensor, wrap
 from ..nn.parameter import Parameter
+from ..version import TorchVersion
 from .safe_globals import module_of
 
 Place = tuple[Any, ...]  # the keys and indices that lead to a part of an object

@@ -31,9 +31,9 @@ from ..backend.device import CPU, Device
 from ..backend.dtype import DType
 from ..backend.elementary.shape import address_of
 from ..backend.registry import to_device
-from ..compat.torch_version import TorchVersion
 from ..core.errors import CheckpointError, DeviceError
 from ..core.tensor import Size, Tensor, wrap
+from ..version import TorchVersion
 from . import safe_globals
 from .pickle_reader import RefusedError, check_hashes
 from .pickle_writer import Place, in_words

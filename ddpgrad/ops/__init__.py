@@ -25,7 +25,17 @@ from . import methods
 from .creation import data, draws, factories, interop
 from .dispatch.declare import OPS
 from .dispatch.vocabulary import VOCABULARY
-from .elementwise import activation, arithmetic, binary, bitwise, complex, conversion, special, unary
+from .elementwise import (
+    activation,
+    arithmetic,
+    binary,
+    bitwise,
+    complex,
+    conversion,
+    fused_sums,
+    special,
+    unary,
+)
 from .indexing import gather, index, put, scatter, setitem
 from .linalg import matrix, products
 from .reduction import order, queries, reduce, scan, sorting, statistics

@@ -19,7 +19,7 @@ from .dispatch.lean_calls import make_call
 from .dispatch.signatures import in_place
 from .dispatch.tensor_function import FUNCTIONS
 from .dispatch.vocabulary import VOCABULARY as F
-from .elementwise import arithmetic, binary, bitwise, conversion, unary
+from .elementwise import arithmetic, binary, bitwise, conversion, fused_sums, unary
 from .elementwise.complex import imag, real
 from .indexing import index, setitem
 from .linalg import matrix
@@ -31,6 +31,12 @@ ON_USE = (
     "sparse_mask", "stft", "svd", "to_dense", "to_sparse", "to_sparse_coo", "triangular_solve", "unique", "unique_consecutive", "values",
 )  # fmt: skip
 """Methods whose ops are declared when one of them is first used."""
+
+_BY_THEIR_OWN_NAMES = (
+    "abs", "and", "eq", "floordiv", "iand", "ilshift", "ior", "ipow", "irshift", "ixor", "lshift", "neg", "or", "pow", "rshift",
+    "xor",
+)  # fmt: skip
+"""Operators that a `__torch_function__` is not asked about by the name of their op."""
 
 _attached = {"ops": 0, "functions": 0}
 
@@ -105,6 +111,8 @@ def _attach_operators() -> None:
     for name in ("and", "or", "xor", "left_shift", "right_shift"):
         python = {"left_shift": "lshift", "right_shift": "rshift"}.get(name, name)
         setattr(Tensor, f"__i{python}__", inplace.inplace(OPS[f"bitwise_{name}"], operator=True))
+    for name in _BY_THEIR_OWN_NAMES:
+        getattr(Tensor, f"__{name}__").__name__ = f"__{name}__"
 
 
 def attach_declared() -> None:
@@ -155,20 +163,15 @@ class _OnUse:
 
 
 def _attach_scaled_inplace() -> None:
-    for name in ("add", "sub"):
-        plain = inplace.inplace(OPS[name])
-
-        def scaled(
-            self: Tensor, other: Any, *former: Any, alpha: Any = 1, _plain: Any = plain, _name: str = name
-        ) -> Tensor:
-            if former:
-                other, alpha = arithmetic.factor_first(f"{_name}_", "alpha", (other, *former))
-            return _plain(self, arithmetic.scaled(_name, self, other, alpha))
-
-        scaled.__name__ = scaled.__qualname__ = f"{name}_"
-        scaled.__dict__["__signature__"] = in_place(signature(OPS[name].public))
+    makers = dict.fromkeys(("add", "sub"), fused_sums.with_alpha) | dict.fromkeys(
+        ("addcmul", "addcdiv"), fused_sums.with_value
+    )
+    for name, make in makers.items():
+        method = make(name)
+        method.__name__ = method.__qualname__ = f"{name}_"
+        method.__dict__["__signature__"] = in_place(signature(OPS[name].public))
         for alias in (name, *OPS[name].aliases):
-            setattr(Tensor, f"{alias}_", scaled)
+            setattr(Tensor, f"{alias}_", method)
 
 
 def _attach_writing() -> None:

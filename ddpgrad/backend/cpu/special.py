@@ -89,21 +89,6 @@ def hypot(input: Array, other: Array) -> Array:
     return out
 
 
-def lerp(input: Array, end: Array, weight: Any) -> Array:
-    """x moved towards y by the fraction `weight`, a number or one for each."""
-    arrays = [input, end] if isinstance(weight, (int, float)) else [input, end, weight]
-    if any(getattr(x, "shape", None) != input.shape for x in arrays) or input.size < _SMALL:
-        return NotImplemented
-    if not compiled_for(*arrays):
-        return NotImplemented
-    out, flat, vectors = beside(input.dtype, *arrays)
-    if len(arrays) == 2:
-        _lerp_by_one(*vectors, input.dtype.type(weight), flat)
-    else:
-        _lerp(*vectors, flat)
-    return out
-
-
 def nan_to_num(input: Array, nan: float, posinf: float | None, neginf: float | None) -> Array:
     """Numbers in place of nan and the infinities: the largest and smallest of the dtype where they are None."""
     if input.size < _SMALL or not compiled_for(input):
@@ -283,17 +268,3 @@ def _hypot(x, y, out):
         a, b = np.float64(x[i]), np.float64(y[i])
         size = math.sqrt(a * a + b * b)
         out[i] = math.inf if (abs(a) == math.inf) | (abs(b) == math.inf) else size
-
-
-@shared("x", "y", "out")
-@kernel
-def _lerp_by_one(x, y, weight, out):
-    for i in range(x.size):
-        out[i] = x[i] + weight * (y[i] - x[i])
-
-
-@shared("x", "y", "weight", "out")
-@kernel
-def _lerp(x, y, weight, out):
-    for i in range(x.size):
-        out[i] = x[i] + weight[i] * (y[i] - x[i])

@@ -21,7 +21,7 @@ def _by_name(groups: Mapping[str, str]) -> dict[str, str]:
 
 
 REFUSED_BY_OPS = _by_name({
-    "b": "abs",
+    "b": "abs addcmul",
     "i": "frac silu",
     "bi": "frexp hypot igamma igammac lerp logaddexp logaddexp2 logcumsumexp nextafter rms_norm",
     "c": "argsort digamma erf erfc erfcx heaviside log_ndtr logit nansum ndtr xlog1py xlogy",
@@ -31,7 +31,7 @@ REFUSED_BY_OPS = _by_name({
 })  # fmt: skip
 
 REFUSED_BY_FUNCTIONS = _by_name({
-    "b": "addcmul kthvalue linalg_vander median mvlgamma nanmedian topk trace",
+    "b": "kthvalue linalg_vander median mvlgamma nanmedian topk trace",
     "c": "bernoulli nanmean pdist unique_consecutive",
     "bc": "bucketize isin searchsorted",
 })  # fmt: skip

@@ -169,7 +169,10 @@ def _computed_in_place(op: Op, target: Tensor, args: tuple[Any, ...], kwargs: di
     array = target._array
     dtype, kind = array.dtype, array.__class__
     kernel = op.kernels[kind]
-    if getattr(kernel, "nin", 0) != len(args) + 1 or kwargs or dtype.kind != "f" or casting or recorders:
+    writes = getattr(kernel, "writes", None)
+    if kwargs or dtype.kind != "f" or casting or recorders:
+        return False
+    if writes is None and getattr(kernel, "nin", 0) != len(args) + 1:
         return False
     operands = [array]
     for value in args:
@@ -183,6 +186,8 @@ def _computed_in_place(op: Op, target: Tensor, args: tuple[Any, ...], kwargs: di
                 return False
         operands.append(value)
     try:
+        if writes is not None:
+            return writes(*operands, out=array) is not NotImplemented
         kernel(*operands, out=array)
     except (TypeError, ValueError, OverflowError, Unsupported):
         return False  # the other way raises an error that names the op and the shapes

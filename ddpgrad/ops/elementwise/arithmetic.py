@@ -41,6 +41,35 @@ def scaled(name: str, input: Any, other: Any, alpha: Any) -> Any:
     return other * alpha
 
 
+def are_floats(input: Any, other: Any) -> bool:
+    """Whether both are dense tensors of one floating-point type, whose weighted sum is one op."""
+    if not (isinstance(input, Tensor) and isinstance(other, Tensor)):
+        return False
+    a, b = input._array, other._array
+    return (
+        a.dtype == b.dtype
+        and a.__class__ is b.__class__
+        and input.dtype.category == 2
+        and not input.is_sparse
+    )
+
+
+def factor_of(name: str, input: Tensor, other: Tensor, alpha: Any) -> Any:
+    """`alpha` as a number that goes with these floats; the errors of `scaled`."""
+    if alpha.__class__ is float and input._array.dtype.itemsize > 2:
+        return alpha
+    if isinstance(alpha, Tensor) and not alpha.requires_grad and alpha.ndim == 0:
+        alpha = alpha.item()
+    if isinstance(alpha, bool) or not isinstance(alpha, (int, float)):
+        scaled(name, input, other, alpha)
+    return as_element_of(alpha, input.dtype) if input.dtype.itemsize == 2 else alpha
+
+
+def as_element_of(alpha: Any, dtype: dtypes.DType) -> Any:
+    """The number `alpha` as PyTorch holds it beside elements of a 16-bit type."""
+    return float(dtype.numpy.type(alpha)) if isinstance(alpha, float) else alpha
+
+
 def factor_first(name: str, keyword: str, args: tuple[Any, ...]) -> tuple[Any, ...]:
     """The operands and then the factor of a call in the former order: `add(input, alpha, other)`."""
     factor, *operands = args
@@ -64,8 +93,17 @@ def _add(input: Any, other: Any, *former: Any, alpha: Any = 1, out: Tensor | Non
     if former:
         other, alpha = factor_first("add", "alpha", (other, *former))
     if alpha.__class__ is not int or alpha != 1:
-        other = scaled("add", input, other, alpha)
+        return _with_scaled("add", input, other, alpha, out)
     return F.add(input, other, out=out)
+
+
+def _with_scaled(name: str, input: Any, other: Any, alpha: Any, out: Tensor | None) -> Tensor:
+    """The sum or difference of `input` and alpha * other."""
+    if are_floats(input, other):
+        factor = factor_of(name, input, other, alpha)
+        return F.scaled_sum(input, other, factor if name == "add" else -factor, out=out)
+    combine = F.add if name == "add" else F.sub
+    return combine(input, scaled(name, input, other, alpha), out=out)
 
 
 @primitive(
@@ -92,7 +130,7 @@ def _sub(input: Any, other: Any, *former: Any, alpha: Any = 1, out: Tensor | Non
     if former:
         other, alpha = factor_first("sub", "alpha", (other, *former))
     if alpha.__class__ is not int or alpha != 1:
-        other = scaled("sub", input, other, alpha)
+        return _with_scaled("sub", input, other, alpha, out)
     return F.sub(input, other, out=out)
 
 
@@ -117,7 +155,7 @@ def rsub(input: Tensor, other: Any, *, alpha: Any = 1) -> Tensor:
     """other - alpha * input."""
     if not isinstance(input, Tensor):
         raise must_be_tensor("rsub", "input", 0, input)
-    return F.sub(other, scaled("rsub", other, input, alpha))
+    return _with_scaled("rsub", other, input, alpha, None)
 
 
 def _zero(F: Any, g: Any) -> Any:
@@ -189,48 +227,6 @@ def float_power(input: Any, exponent: Any) -> Tensor:
     is_complex = max(_category(input), _category(exponent)) == 3
     dtype = dtypes.complex128 if is_complex else dtypes.float64
     return binary.pow(*(to(x, dtype) if isinstance(x, Tensor) else x for x in (input, exponent)))
-
-
-def _in_one_dtype(compute: Any, *tensors: Tensor) -> Tensor:
-    """`compute` of the tensors in the dtype that they all promote to; 16-bit floats in float32, and rounded once."""
-    first = tensors[0].dtype
-    if first.category > 1 and first.itemsize > 2 and all(t.dtype is first for t in tensors):
-        return compute(*tensors)
-    dtype = dtypes.result_type([(t._array.dtype, t._array.ndim) for t in tensors], [])
-    half = dtype in (dtypes.float16, dtypes.bfloat16)
-    out = compute(*(to(t, dtypes.float32 if half else dtype) for t in tensors))
-    return to(out, dtype) if half else out
-
-
-@tensor_function(inplace=True, out=True)
-def addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *former: Any, value: Any = 1) -> Tensor:
-    """input + value * tensor1 * tensor2."""
-    if former:
-        tensor1, tensor2, value = factor_first("addcmul", "value", (tensor1, tensor2, *former))
-    if isinstance(value, float) and max(map(_category, (input, tensor1, tensor2))) < 2:
-        value = int(value)  # as PyTorch
-
-    def compute(a: Tensor, b: Tensor, c: Tensor) -> Tensor:
-        return a + (b * c if value == 1 else b * c * value)
-
-    return _in_one_dtype(compute, input, tensor1, tensor2)
-
-
-@tensor_function(inplace=True, out=True)
-def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *former: Any, value: Any = 1) -> Tensor:
-    """input + value * tensor1 / tensor2."""
-    if former:
-        tensor1, tensor2, value = factor_first("addcdiv", "value", (tensor1, tensor2, *former))
-    if tensor1.dtype.category < 2 and tensor2.dtype.category < 2:
-        raise RuntimeError(
-            f"addcdiv(): Integer division with addcdiv is not supported, got {tensor1.dtype.name} and "
-            f"{tensor2.dtype.name}. Use torch.div(tensor1, tensor2, rounding_mode='trunc') or convert to floats."
-        )
-
-    def compute(a: Tensor, b: Tensor, c: Tensor) -> Tensor:
-        return a + (b / c if value == 1 else b / c * value)
-
-    return _in_one_dtype(compute, input, tensor1, tensor2)
 
 
 @tensor_function(inplace=True, out=True)

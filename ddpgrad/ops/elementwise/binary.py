@@ -362,5 +362,8 @@ def _check_lerp(input: Tensor, end: Tensor, weight: TensorLike) -> None:
     inplace=True,
 )
 def lerp(F: Any, input: Tensor, end: Tensor, weight: TensorLike) -> Tensor:
-    """`input` moved towards `end` by the fraction `weight`."""
-    return input + weight * (end - input)
+    """`input` moved towards `end` by the fraction `weight`, from the nearer of both: by 1 it is `end` itself."""
+    way = end - input
+    if not hasattr(weight, "dtype"):
+        return input + weight * way if abs(weight) < 0.5 else end - way * (1 - weight)
+    return F.where(F.abs(weight) < 0.5, input + weight * way, end - way * (1 - weight))

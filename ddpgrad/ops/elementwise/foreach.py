@@ -12,7 +12,7 @@ from functools import cache
 from typing import Any
 
 from ...core.tensor import Tensor
-from . import arithmetic, binary
+from . import arithmetic, binary, fused_sums
 
 
 def _bound(method: Callable[..., Tensor], clamp: Callable[..., Tensor]) -> Callable[..., Tensor]:
@@ -28,8 +28,8 @@ _OWN: dict[str, Callable[..., Any]] = {
     "norm": lambda tensor, ord=2, dtype=None: tensor.norm(ord, dtype=dtype),
     "powsum": lambda tensor, ord=2, dtype=None: tensor.to(dtype or tensor.dtype).abs().pow(ord).sum(),
     "pow": binary.pow,
-    "addcdiv": lambda tensor, a, b, value=1: arithmetic.addcdiv(tensor, a, b, value=value),
-    "addcmul": lambda tensor, a, b, value=1: arithmetic.addcmul(tensor, a, b, value=value),
+    "addcdiv": lambda tensor, a, b, value=1: fused_sums.addcdiv(tensor, a, b, value=value),
+    "addcmul": lambda tensor, a, b, value=1: fused_sums.addcmul(tensor, a, b, value=value),
 }  # fmt: skip
 """Ops whose form for lists takes other arguments than the method."""
 

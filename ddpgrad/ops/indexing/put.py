@@ -13,7 +13,7 @@ from ..dispatch.tensor_function import tensor_function
 from ..dispatch.views import owned
 from ..dispatch.vocabulary import VOCABULARY as F
 from ..elementwise import binary, unary
-from ..elementwise.arithmetic import scaled
+from ..elementwise.arithmetic import as_element_of, scaled
 from ..reduction.reduce import wrap_dim
 from ..shape import shape
 from ..shape.diagonal import require_shape
@@ -75,6 +75,8 @@ def _written_by_slices(
 @tensor_function(inplace=True, out=True)
 def index_add(input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: Any = 1) -> Tensor:
     """`input` with alpha times the slices of `source` added to its slices `index` of `dim`."""
+    if input.dtype.itemsize == 2 and input.dtype.is_floating_point:
+        alpha = as_element_of(alpha, input.dtype)
     source = scaled("index_add", input, source, alpha)
     return _written_by_slices("index_add", F.index_put_add, input, dim, index, source)
 

@@ -111,7 +111,12 @@ class ConcatDataset(Dataset[T_co]):
                 raise AssertionError(
                     f"ConcatDataset does not support IterableDataset (number {position} is one); use ChainDataset"
                 )
-        self.cumulative_sizes = list(itertools.accumulate(_length(d) for d in self.datasets))
+        self.cumulative_sizes = self.cumsum(self.datasets)
+
+    @staticmethod
+    def cumsum(sequence: Iterable[Any]) -> list[int]:
+        """How many samples there are up to the end of each of several datasets."""
+        return list(itertools.accumulate(map(_length, sequence)))
 
     def __len__(self) -> int:
         return self.cumulative_sizes[-1]

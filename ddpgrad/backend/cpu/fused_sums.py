@@ -1,0 +1,135 @@
+"""Compiled sums with a weight for the CPU, float32 and float64, in one pass and rounded where PyTorch's vector code rounds.
+
+Each may write to its first array, `out`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from ..layout import beside
+from .doublemath import fused
+from .threads import shared
+from .vectormath import _INLINED, kernel
+
+Array = np.ndarray[Any, Any]
+
+# Below this many elements NumPy is done before a compiled kernel has started.
+_SMALL = 64
+_IN_ORDER: set[str] = set()  # of what fast arithmetic may do: nothing
+_ELEMENT: Any = {**_INLINED, "fastmath": _IN_ORDER}
+
+
+def _prepared(arrays: list[Any], out: Array | None) -> tuple[Array, Array, list[Array]] | None:
+    """The result, it as a vector, and `arrays` as vectors beside it; None for what is left to NumPy."""
+    first = arrays[0]
+    dtype, shape, whole = first.dtype, first.shape, True
+    if first.size < _SMALL or dtype.char not in "fd" or not dtype.isnative:
+        return None
+    for x in arrays:
+        if x.__class__ is not np.ndarray or x.dtype != dtype or x.shape != shape:
+            return None
+        whole = whole and x.flags.c_contiguous
+    if not whole:
+        return beside(dtype, *arrays) if out is None else None
+    if out is None:
+        out = np.empty(shape, dtype)
+    return out, out.reshape(-1), [x.reshape(-1) for x in arrays]
+
+
+def scaled_sum(input: Array, other: Array, alpha: Any, out: Array | None = None) -> Array:
+    """input + alpha * other."""
+    prepared = _prepared([input, other], out)
+    if prepared is None or not isinstance(alpha, (int, float)):
+        return NotImplemented
+    result, sink, (a, b) = prepared
+    _scaled_sum(a, b, a.dtype.type(alpha), sink)
+    return result
+
+
+def addcmul(input: Array, tensor1: Array, tensor2: Array, value: Any = 1, out: Array | None = None) -> Array:
+    """input + value * tensor1 * tensor2."""
+    prepared = _prepared([input, tensor1, tensor2], out)
+    if prepared is None or not isinstance(value, (int, float)):
+        return NotImplemented
+    result, sink, (a, b, c) = prepared
+    _addcmul(a, b, c, a.dtype.type(value), sink)
+    return result
+
+
+def addcdiv(input: Array, tensor1: Array, tensor2: Array, value: Any = 1, out: Array | None = None) -> Array:
+    """input + value * tensor1 / tensor2."""
+    prepared = _prepared([input, tensor1, tensor2], out)
+    if prepared is None or not isinstance(value, (int, float)):
+        return NotImplemented
+    result, sink, (a, b, c) = prepared
+    _addcdiv(a, b, c, a.dtype.type(value), sink)
+    return result
+
+
+def lerp(input: Array, end: Array, weight: Any, out: Array | None = None) -> Array:
+    """`input` moved towards `end` by the fraction `weight`, from the nearer of both."""
+    number = isinstance(weight, (int, float))
+    prepared = _prepared([input, end] if number else [input, end, weight], out)
+    if prepared is None:
+        return NotImplemented
+    result, sink, (a, b, *weights) = prepared
+    if number:
+        _lerp(a, b, a.dtype.type(weight), sink)
+    else:
+        _lerp_each(a, b, weights[0], sink)
+    return result
+
+
+WRITES = ("scaled_sum", "addcmul", "addcdiv", "lerp")
+"""Kernels that take `out`."""
+
+
+def _in_order(function: Any) -> Any:
+    return kernel(function, _IN_ORDER)
+
+
+@shared("a", "b", "out")
+@_in_order
+def _scaled_sum(a, b, alpha, out):
+    for i in range(out.size):
+        out[i] = fused(alpha, b[i], a[i])
+
+
+@shared("a", "b", "c", "out")
+@_in_order
+def _addcmul(a, b, c, value, out):
+    for i in range(out.size):
+        out[i] = fused(value * b[i], c[i], a[i])
+
+
+@shared("a", "b", "c", "out")
+@_in_order
+def _addcdiv(a, b, c, value, out):
+    for i in range(out.size):
+        out[i] = a[i] + value * b[i] / c[i]
+
+
+@njit(**_ELEMENT)
+def _between(a, b, weight, one, half):
+    way = b - a
+    near = fused(weight, way, a)
+    far = fused(-way, one - weight, b)
+    return near if abs(weight) < half else far
+
+
+@shared("a", "b", "out")
+@_in_order
+def _lerp(a, b, weight, out):
+    for i in range(out.size):
+        out[i] = _between(a[i], b[i], weight, out.dtype.type(1), out.dtype.type(0.5))
+
+
+@shared("a", "b", "weights", "out")
+@_in_order
+def _lerp_each(a, b, weights, out):
+    for i in range(out.size):
+        out[i] = _between(a[i], b[i], weights[i], out.dtype.type(1), out.dtype.type(0.5))
