@@ -22,7 +22,7 @@ from ..core.storage import TypedStorage, UntypedStorage
 from ..core.tensor import Tensor, wrap
 from ..nn.parameter import Parameter
 from ..version import TorchVersion
-from .safe_globals import module_of
+from .safe_globals import layer_place, module_of
 
 Place = tuple[Any, ...]  # the keys and indices that lead to a part of an object
 NO_HOOKS = b"ccollections\nOrderedDict\n)R"
@@ -213,7 +213,7 @@ class Writer:
             self._value(parent, where)
             self._out.append(text(inner) + b"\x86R")
         else:
-            self._out.append(f"c{module}\n{name}\n".encode())
+            self._out.append(f"c{layer_place(obj) or module}\n{name}\n".encode())
 
     def _reduced(self, obj: Any, where: Place) -> None:
         """An object as its `__reduce_ex__` takes it apart."""

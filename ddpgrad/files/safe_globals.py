@@ -5,16 +5,62 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Iterator, Sequence
+from types import FunctionType
 from typing import Any
+
+from .. import nn
 
 _BLOCKED = ("sys", "os", "posix", "nt")  # PyTorch's list: nothing of these is ever allowed
 _allowed: list[Any] = []
+_SAME_HERE = {
+    "NonDynamicallyQuantizableLinear": "Linear"
+}  # PyTorch's classes of layers that are no others here
 
 
 def module_of(obj: Any) -> str:
     """The name of the module of a class or function: its own, where programs know it by several."""
     name = getattr(obj, "__module__", None) or ""
     return getattr(sys.modules.get(name), "__name__", name)
+
+
+def layer_place(obj: Any) -> str | None:
+    """Where PyTorch too has a layer, or a function of layers, of this package; None for all else."""
+    name = getattr(obj, "__qualname__", "")
+    if module_of(obj).startswith(f"{nn.__name__}."):
+        for place, face in (("torch.nn", nn), ("torch.nn.functional", nn.functional)):
+            if getattr(face, name, None) is obj:
+                return place
+    return None
+
+
+def layer_of(module: str, name: str) -> Any:
+    """The layer, or the function of layers, that PyTorch has in its module of that name; None where there is none here."""
+    if not module.startswith("torch.nn"):
+        return None
+    name = _SAME_HERE.get(name, name)
+    for face in (nn, nn.functional):
+        found = getattr(face, name, None)
+        if isinstance(found, FunctionType) or (isinstance(found, type) and issubclass(found, nn.Module)):
+            return found
+    return None
+
+
+class _Allowed(dict[str, Any]):
+    """What is declared safe by the names that files have for it; a layer by any name that PyTorch has for it."""
+
+    def __missing__(self, name: str) -> Any:
+        place, _, last = name.rpartition(".")
+        layer = layer_of(place, last)
+        if layer is None or all(layer is not value for value in self.values()):
+            raise KeyError(name)
+        return layer
+
+    def __contains__(self, name: object) -> bool:
+        try:
+            self[str(name)]
+        except KeyError:
+            return False
+        return True
 
 
 def add_safe_globals(safe_globals: Sequence[Any]) -> None:
@@ -51,4 +97,4 @@ def by_name() -> dict[str, Any]:
     named = [
         one if isinstance(one, tuple) else (one, f"{module_of(one)}.{one.__qualname__}") for one in _allowed
     ]
-    return {name: one for one, name in named if name.rpartition(".")[0] not in _BLOCKED}
+    return _Allowed({name: one for one, name in named if name.rpartition(".")[0] not in _BLOCKED})

@@ -208,6 +208,9 @@ class _Open(pickle.Unpickler):
         if known is not None and not module_name.startswith(("numpy", "builtins", "_codecs")):
             return known
         if module_name.partition(".")[0] == "torch":
+            layer = safe_globals.layer_of(module_name, global_name)
+            if layer is not None:
+                return layer
             raise RefusedError(
                 f"{self._name} holds an object of PyTorch's class {module_name}.{global_name}, whose parts are others "
                 "here: load it with PyTorch and save its state_dict()"

@@ -13,6 +13,7 @@ from ...backend import dtype as dtypes
 from ...core.tensor import Tensor
 from ...ops.creation.factories import empty
 from . import conversion, hooks, registration, state
+from .state import as_pytorch, from_pytorch
 from .tree import _KINDS, Tree
 
 T = TypeVar("T", bound="Module")
@@ -74,9 +75,13 @@ class Module(Tree, state.ExtraState):
             f'Module [{type(self).__name__}] is missing the required "forward" function'
         )
 
+    def __getstate__(self) -> dict[str, Any]:
+        """What deep copies and pickles take: the attributes, and the members by kind, as PyTorch has them."""
+        return as_pytorch(self.__dict__)
+
     def __setstate__(self, state: dict[str, Any]) -> None:
         """What deep copies and pickles hand over. A subclass that has more to restore calls it."""
-        self.__dict__.update(state)
+        self.__dict__.update(from_pytorch(type(self), state))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if self._hooks is None and not _of_all.raised:

@@ -95,6 +95,14 @@ class RNNBase(Module):
     def _flat_weights(self) -> list[Parameter]:
         return [weight for weights in self.all_weights for weight in weights]
 
+    @property
+    def _flat_weights_names(self) -> list[str]:
+        return [name for names in self._all_weights for name in names]
+
+    def __getstate__(self) -> dict[str, Any]:
+        flat = {"_flat_weights_names": self._flat_weights_names, "_flat_weights": self._flat_weights}
+        return super().__getstate__() | flat  # which PyTorch expects of every file
+
     def reset_parameters(self) -> None:
         """Draw all parameters anew: uniform within 1/sqrt(hidden_size)."""
         bound = 1 / math.sqrt(self.hidden_size)

@@ -1,4 +1,4 @@
-"""Saving and loading the state_dict of a module."""
+"""Saving and loading the state_dict of a module; the form of a whole module in pickles, which is PyTorch's."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from ...autograd.grad_mode import no_grad
 from ...core.tensor import Tensor
 from ...ops.indexing.setitem import copy_
 from ..parameter import Parameter, is_lazy
+from .tree import _BUFFERS, _MODULES, _PARAMETERS
 
 if TYPE_CHECKING:
     from .module import Module
@@ -30,6 +31,43 @@ class IncompatibleKeys(NamedTuple):
         return f"_IncompatibleKeys(missing_keys={self.missing_keys}, unexpected_keys={self.unexpected_keys})"
 
     __str__ = __repr__
+
+
+_IN_PYTORCH = {"_parameters": _PARAMETERS, "_buffers": _BUFFERS, "_modules": _MODULES}
+_HOOKS_IN_PYTORCH = (
+    "_backward_hooks", "_backward_pre_hooks", "_forward_hooks", "_forward_hooks_with_kwargs", "_forward_hooks_always_called",
+    "_forward_pre_hooks", "_forward_pre_hooks_with_kwargs", "_state_dict_hooks", "_state_dict_pre_hooks",
+    "_load_state_dict_pre_hooks", "_load_state_dict_post_hooks",
+)  # fmt: skip
+_REQUIRED_HOOKS = ("_backward_hooks", "_forward_hooks")  # what PyTorch expects of every file
+
+
+def as_pytorch(own: Mapping[str, Any]) -> dict[str, Any]:
+    """The attributes `own` of a module with its members in dicts of each kind, as PyTorch's modules have them."""
+    state = dict(own)
+    kept = {kind: {n: state.pop(n) for n in state.pop(names, ())} for kind, names in _IN_PYTORCH.items()}
+    return {**state, **{name: OrderedDict() for name in _REQUIRED_HOOKS}, **kept}
+
+
+def from_pytorch(kind: type, state: Mapping[str, Any]) -> dict[str, Any]:
+    """The attributes of a module of class `kind` from those that `as_pytorch`, or PyTorch, gave.
+
+    RuntimeError for hooks, which PyTorch keeps otherwise. What is a property here is left out.
+    """
+    own = {name: value for name, value in state.items() if not hasattr(getattr(kind, name, None), "__set__")}
+    for name in _HOOKS_IN_PYTORCH:
+        if state.get(name):
+            raise RuntimeError(
+                f"{kind.__name__}: a module of PyTorch's with {name} is not read; remove its hooks first"
+            )
+        own.pop(name, None)
+    own.pop("_is_full_backward_hook", None)
+    for name, names in _IN_PYTORCH.items():
+        if name in state:
+            own.pop(name, None)
+            own.update(state[name])
+            own[names] = dict.fromkeys(state[name])
+    return own
 
 
 class StateHooks:
