@@ -276,21 +276,9 @@ def _asking() -> Any:
     return made
 
 
-_BINARY = [
-    "add",
-    "sub",
-    "mul",
-    "truediv",
-    "floordiv",
-    "mod",
-    "pow",
-    "matmul",
-    "and",
-    "or",
-    "xor",
-    "lshift",
-    "rshift",
-]
+_BINARY = (
+    "add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and", "or", "xor", "lshift", "rshift",
+)  # fmt: skip
 _OPERATORS = {f"__{n}__" for n in (*_BINARY, *[f"i{n}" for n in _BINARY], "lt", "le", "gt", "ge", "eq", "ne")}
 
 

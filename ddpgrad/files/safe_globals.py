@@ -12,9 +12,8 @@ from .. import nn
 
 _BLOCKED = ("sys", "os", "posix", "nt")  # PyTorch's list: nothing of these is ever allowed
 _allowed: list[Any] = []
-_SAME_HERE = {
-    "NonDynamicallyQuantizableLinear": "Linear"
-}  # PyTorch's classes of layers that are no others here
+# PyTorch's classes of layers that are no others here.
+_SAME_HERE = {"NonDynamicallyQuantizableLinear": "Linear"}
 
 
 def module_of(obj: Any) -> str:

@@ -67,6 +67,7 @@ def from_pytorch(kind: type, state: Mapping[str, Any]) -> dict[str, Any]:
             own.pop(name, None)
             own.update(state[name])
             own[names] = dict.fromkeys(state[name])
+            own.setdefault("_non_persistent_buffers_set", set())  # which old files of PyTorch's have not
     return own
 
 

@@ -249,9 +249,8 @@ def _declare(
     op.call.__dict__.update(op=op, __signature__=shown)
     op.public = op.asked = op.call
     if public is not None:
-        op.public = overridable(
-            _named(public, op)
-        )  # arguments are asked with the function that they were given to
+        # Arguments are asked with the function that they were given to.
+        op.public = overridable(_named(public, op))
     for name in (op.name, *op.aliases):
         OPS[name] = op
     return op.public
