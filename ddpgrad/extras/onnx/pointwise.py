@@ -197,6 +197,19 @@ def _lerp(g: Graph, s: Step) -> str:
     return g.node("Add", [first, g.node("Mul", [weight, g.node("Sub", [last, first])])])
 
 
+@converts("scaled_sum")
+def _scaled_sum(g: Graph, s: Step) -> str:
+    first, other, factor = operands(g, s, "input", "other", "alpha")
+    return g.node("Add", [first, g.node("Mul", [other, factor])])
+
+
+@converts("addcmul", "addcdiv")
+def _weighted(g: Graph, s: Step) -> str:
+    first, one, other, factor = operands(g, s, "input", "tensor1", "tensor2", "value")
+    combined = g.node("Mul" if s.op == "addcmul" else "Div", [g.node("Mul", [one, factor]), other])
+    return g.node("Add", [first, combined])
+
+
 @converts("masked_fill")
 def _masked_fill(g: Graph, s: Step) -> str:
     name, fill = operands(g, s, "input", "value")
