@@ -12,14 +12,16 @@ from .. import nn
 
 _BLOCKED = ("sys", "os", "posix", "nt")  # PyTorch's list: nothing of these is ever allowed
 _allowed: list[Any] = []
+_PACKAGE = __name__.partition(".")[0]
 # PyTorch's classes of layers that are no others here.
 _SAME_HERE = {"NonDynamicallyQuantizableLinear": "Linear"}
 
 
 def module_of(obj: Any) -> str:
-    """The name of the module of a class or function: its own, where programs know it by several."""
+    """The name of the module of a class or function: of this package's its own, which programs know by others too."""
     name = getattr(obj, "__module__", None) or ""
-    return getattr(sys.modules.get(name), "__name__", name)
+    own = getattr(sys.modules.get(name), "__name__", name)
+    return own if own.startswith(f"{_PACKAGE}.") else name
 
 
 def layer_place(obj: Any) -> str | None:
