@@ -213,3 +213,17 @@ def test_buckets_that_nobody_uses_can_be_left_out():
         return [p.grad is None for p in model["idle"].parameters()], model["used"].weight.grad[0, 0].item()
 
     assert ranks(2, program) == [([True, True], 3.0)] * 2
+
+
+def test_forward_leaves_the_buffers_where_a_library_asks_for_that() -> None:
+    def program() -> list[float]:
+        model = DDP(nn.BatchNorm1d(1))
+        assert model.require_forward_param_sync
+        seen = []
+        for model.require_forward_param_sync in (False, True):
+            model.module.running_mean.fill_(float(dist.get_rank()))
+            model._before_forward()
+            seen.append(model.module.running_mean.item())
+        return seen
+
+    assert ranks(2, program) == [[0.0, 0.0], [1.0, 0.0]]

@@ -237,6 +237,8 @@ class DistributedDataParallel(Module):
             self._share_buffers()
         self.buffers_apart = self.training
 
+    require_forward_param_sync = True  # set to False, forward leaves the buffers as they are
+
     @property
     def require_backward_grad_sync(self) -> bool:
         """Whether the next backward averages gradients over the ranks; it does not within `no_sync`."""
@@ -249,7 +251,10 @@ class DistributedDataParallel(Module):
 
     def _share_buffers(self) -> None:
         """Make buffers those of rank 0, or of the first rank that still has batches."""
-        if not self.forward_sync_buffers or not self.buffer_search.some():
+        if (
+            not (self.forward_sync_buffers and self.require_forward_param_sync)
+            or not self.buffer_search.some()
+        ):
             return
         buffers = [b for _, b in self._shared_buffers()]
         if buffers:
