@@ -395,10 +395,3 @@ def test_collate_keeps_the_structure_of_samples():
 def test_contradicting_arguments_are_refused(options, error):
     with pytest.raises(error):
         data.DataLoader(Numbers(4), **options)
-
-
-def test_what_libraries_ask_of_datasets_and_loaders():
-    parts = [data.TensorDataset(tensor(*range(n))) for n in (2, 3)]
-    assert data.ConcatDataset.cumsum(parts) == data.ConcatDataset(parts).cumulative_sizes == [2, 5]
-    # accelerate makes a loader of a class before it gives it its attributes.
-    assert data.DataLoader(data.TensorDataset).state_dict()["fits"]["number of samples"] is None

@@ -9,6 +9,7 @@ import pytest
 
 import ddpgrad as torch
 from ddpgrad import nn
+from ddpgrad.utils import data
 
 
 class Named(torch.Tensor):
@@ -107,3 +108,10 @@ def test_the_machine_in_words():
         [sys.executable, "-m", "ddpgrad.utils.collect_env"], capture_output=True, text=True, check=True
     ).stdout
     assert f"PyTorch version: {torch.__version__}" in said and "numpy==" in said
+
+
+def test_what_libraries_ask_of_datasets_and_loaders():
+    parts = [data.TensorDataset(torch.zeros(n)) for n in (2, 3)]
+    assert data.ConcatDataset.cumsum(parts) == data.ConcatDataset(parts).cumulative_sizes == [2, 5]
+    # accelerate makes a loader of a class before it gives it its attributes.
+    assert data.DataLoader(data.TensorDataset).state_dict()["fits"]["number of samples"] is None

@@ -251,10 +251,8 @@ class DistributedDataParallel(Module):
 
     def _share_buffers(self) -> None:
         """Make buffers those of rank 0, or of the first rank that still has batches."""
-        if (
-            not (self.forward_sync_buffers and self.require_forward_param_sync)
-            or not self.buffer_search.some()
-        ):
+        wanted = self.forward_sync_buffers and self.require_forward_param_sync
+        if not wanted or not self.buffer_search.some():
             return
         buffers = [b for _, b in self._shared_buffers()]
         if buffers:
