@@ -84,3 +84,11 @@ def test_numbers_beside_16_bit_floats_are_rounded_as_these() -> None:
     assert torch.equal(a.add(b, alpha=0.7), expected) and torch.equal(a.clone().add_(b, alpha=0.7), expected)
     with pytest.raises(RuntimeError, match="Integer division"):
         torch.ones(3).addcdiv_(torch.ones(3, dtype=torch.int64), torch.ones(3, dtype=torch.int64))
+
+
+def test_a_factor_before_its_operands_goes_with_two_of_them() -> None:
+    x = torch.full((3,), 2.0)
+    with pytest.warns(UserWarning, match="factor before the operands"):
+        assert x.clone().addcmul_(0.5, x, x).tolist() == torch.addcmul(x, 0.5, x, x).tolist() == [4.0] * 3
+        with pytest.raises(TypeError, match="takes at most 4 arguments, got 5"):
+            torch.addcdiv(x, 2, x, x, x)

@@ -40,47 +40,40 @@ def _prepared(arrays: list[Any], out: Array | None) -> tuple[Array, Array, list[
     return out, out.reshape(-1), [x.reshape(-1) for x in arrays]
 
 
+def _with_number(loop: Any, arrays: list[Any], number: Any, out: Array | None) -> Array:
+    """What `loop` makes of `arrays` and a number."""
+    prepared = _prepared(arrays, out)
+    if prepared is None or not isinstance(number, (int, float)):
+        return NotImplemented
+    result, sink, vectors = prepared
+    loop(*vectors, sink.dtype.type(number), sink)
+    return result
+
+
 def scaled_sum(input: Array, other: Array, alpha: Any, out: Array | None = None) -> Array:
     """input + alpha * other."""
-    prepared = _prepared([input, other], out)
-    if prepared is None or not isinstance(alpha, (int, float)):
-        return NotImplemented
-    result, sink, (a, b) = prepared
-    _scaled_sum(a, b, a.dtype.type(alpha), sink)
-    return result
+    return _with_number(_scaled_sum, [input, other], alpha, out)
 
 
 def addcmul(input: Array, tensor1: Array, tensor2: Array, value: Any = 1, out: Array | None = None) -> Array:
     """input + value * tensor1 * tensor2."""
-    prepared = _prepared([input, tensor1, tensor2], out)
-    if prepared is None or not isinstance(value, (int, float)):
-        return NotImplemented
-    result, sink, (a, b, c) = prepared
-    _addcmul(a, b, c, a.dtype.type(value), sink)
-    return result
+    return _with_number(_addcmul, [input, tensor1, tensor2], value, out)
 
 
 def addcdiv(input: Array, tensor1: Array, tensor2: Array, value: Any = 1, out: Array | None = None) -> Array:
     """input + value * tensor1 / tensor2."""
-    prepared = _prepared([input, tensor1, tensor2], out)
-    if prepared is None or not isinstance(value, (int, float)):
-        return NotImplemented
-    result, sink, (a, b, c) = prepared
-    _addcdiv(a, b, c, a.dtype.type(value), sink)
-    return result
+    return _with_number(_addcdiv, [input, tensor1, tensor2], value, out)
 
 
 def lerp(input: Array, end: Array, weight: Any, out: Array | None = None) -> Array:
     """`input` moved towards `end` by the fraction `weight`, from the nearer of both."""
-    number = isinstance(weight, (int, float))
-    prepared = _prepared([input, end] if number else [input, end, weight], out)
+    if isinstance(weight, (int, float)):
+        return _with_number(_lerp, [input, end], weight, out)
+    prepared = _prepared([input, end, weight], out)
     if prepared is None:
         return NotImplemented
-    result, sink, (a, b, *weights) = prepared
-    if number:
-        _lerp(a, b, a.dtype.type(weight), sink)
-    else:
-        _lerp_each(a, b, weights[0], sink)
+    result, sink, vectors = prepared
+    _lerp_each(*vectors, sink)
     return result
 
 

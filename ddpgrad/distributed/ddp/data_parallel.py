@@ -60,6 +60,7 @@ class DistributedDataParallel(Module):
     """
 
     adds_no_name = True  # to names of parameters in state dicts
+    require_forward_param_sync = True  # set to False, forward leaves the buffers as they are
 
     def __init__(
         self,
@@ -236,8 +237,6 @@ class DistributedDataParallel(Module):
         if (self.training and self.reducer.enabled) or (not self.training and self.joined is None):
             self._share_buffers()
         self.buffers_apart = self.training
-
-    require_forward_param_sync = True  # set to False, forward leaves the buffers as they are
 
     @property
     def require_backward_grad_sync(self) -> bool:

@@ -67,7 +67,7 @@ def general(op: Op, asked: Asked = None, operator: bool = False) -> Callable[...
 
     def call(*args: Any, **kwargs: Any) -> Any:
         if overriding and is_overridden(args, kwargs):
-            return leaving(ask)(asked() if asked else op.asked, args, kwargs)
+            return leaving(ask)(asked() if asked else op.call, args, kwargs)
         if operator and args[1] is None:
             return NotImplemented
         try:
@@ -149,7 +149,7 @@ def general(op: Op, asked: Asked = None, operator: bool = False) -> Callable[...
                         break
             return out if visible == 1 else together(outs)
         except (TypeError, AttributeError, RuntimeError, NotImplementedError) as error:
-            function = asked() if asked else op.asked
+            function = asked() if asked else op.call
             return leaving(answer)(function, without_defaults(op, args), kwargs, error)
 
     return call

@@ -82,7 +82,6 @@ class Op:
     __slots__ = (
         "adapt",
         "aliases",
-        "asked",
         "backward",
         "call",
         "check",
@@ -247,7 +246,7 @@ def _declare(
     op.call.__module__ = function.__module__
     shown = op.signature if view == "several" else with_out(op.signature)
     op.call.__dict__.update(op=op, __signature__=shown)
-    op.public = op.asked = op.call
+    op.public = op.call
     if public is not None:
         # Arguments are asked with the function that they were given to.
         op.public = overridable(_named(public, op))

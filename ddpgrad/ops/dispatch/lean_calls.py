@@ -207,7 +207,7 @@ def single(op: Op, asked: Asked = None) -> Callable[..., Any]:
     def call(*args: Any, **kwargs: Any) -> Any:
         if kwargs:
             if overriding and is_overridden(args, kwargs):
-                return ask(asked() if asked else op.asked, args, kwargs)
+                return ask(asked() if asked else op.call, args, kwargs)
             if "out" in kwargs:
                 target = kwargs.pop("out")
                 compute_as_out(op, args, kwargs, target)

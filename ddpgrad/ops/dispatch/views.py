@@ -120,7 +120,7 @@ def several_views(op: Op, asked: Callable[[], Any] | None = None) -> Callable[..
             array = input._operand
         except (AttributeError, Overridden):
             wrong = TypeError(f"{op.name}(): expected a Tensor, got {type(input).__name__}")
-            return answer(asked() if asked else op.asked, args, {}, wrong)
+            return answer(asked() if asked else op.call, args, {}, wrong)
         adapted = adapt(*args)
         raw = (array, *adapted[1:])
         try:

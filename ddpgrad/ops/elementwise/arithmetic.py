@@ -1,4 +1,4 @@
-"""Arithmetic composed of ops: scaled sums, rounding divisions, fused products, one-sided clamps."""
+"""Arithmetic composed of ops: scaled sums, rounding divisions, one-sided clamps."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def scaled(name: str, input: Any, other: Any, alpha: Any) -> Any:
     return other * alpha
 
 
-def are_floats(input: Any, other: Any) -> bool:
+def _are_floats(input: Any, other: Any) -> bool:
     """Whether both are dense tensors of one floating-point type, whose weighted sum is one op."""
     if not (isinstance(input, Tensor) and isinstance(other, Tensor)):
         return False
@@ -54,20 +54,23 @@ def are_floats(input: Any, other: Any) -> bool:
     )
 
 
-def factor_of(name: str, input: Tensor, other: Tensor, alpha: Any) -> Any:
-    """`alpha` as a number that goes with these floats; the errors of `scaled`."""
-    if alpha.__class__ is float and input._array.dtype.itemsize > 2:
-        return alpha
-    if isinstance(alpha, Tensor) and not alpha.requires_grad and alpha.ndim == 0:
-        alpha = alpha.item()
-    if isinstance(alpha, bool) or not isinstance(alpha, (int, float)):
-        scaled(name, input, other, alpha)
-    return as_element_of(alpha, input.dtype) if input.dtype.itemsize == 2 else alpha
+def factor_of(name: str, input: Any, other: Any, alpha: Any) -> Any:
+    """What `other` is multiplied by in `add`, `sub` or `rsub`, where one op does it all; else None. The errors of `scaled`."""
+    if not _are_floats(input, other):
+        return None
+    if alpha.__class__ is not float or input._array.dtype.itemsize == 2:
+        if isinstance(alpha, Tensor) and not alpha.requires_grad and alpha.ndim == 0:
+            alpha = alpha.item()
+        if isinstance(alpha, bool) or not isinstance(alpha, (int, float)):
+            scaled(name, input, other, alpha)
+        alpha = as_element_of(alpha, input.dtype)
+    return alpha if name == "add" else -alpha
 
 
 def as_element_of(alpha: Any, dtype: dtypes.DType) -> Any:
-    """The number `alpha` as PyTorch holds it beside elements of a 16-bit type."""
-    return float(dtype.numpy.type(alpha)) if isinstance(alpha, float) else alpha
+    """The number `alpha` as PyTorch holds it beside elements of `dtype`: rounded to a 16-bit float, else as it is."""
+    rounded = isinstance(alpha, float) and dtype.is_floating_point and dtype.itemsize == 2
+    return float(dtype.numpy.type(alpha)) if rounded else alpha
 
 
 def factor_first(name: str, keyword: str, args: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -99,9 +102,9 @@ def _add(input: Any, other: Any, *former: Any, alpha: Any = 1, out: Tensor | Non
 
 def _with_scaled(name: str, input: Any, other: Any, alpha: Any, out: Tensor | None) -> Tensor:
     """The sum or difference of `input` and alpha * other."""
-    if are_floats(input, other):
-        factor = factor_of(name, input, other, alpha)
-        return F.scaled_sum(input, other, factor if name == "add" else -factor, out=out)
+    factor = factor_of(name, input, other, alpha)
+    if factor is not None:
+        return F.scaled_sum(input, other, factor, out=out)
     combine = F.add if name == "add" else F.sub
     return combine(input, scaled(name, input, other, alpha), out=out)
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...core.tensor import Tensor
 from ..dispatch import inplace
 from ..dispatch.declare import OPS, op
 from ..dispatch.vocabulary import VOCABULARY as F
-from .arithmetic import are_floats, factor_first, factor_of, scaled
+from .arithmetic import factor_first, factor_of, scaled
 
 
 def _samples(least: float, count: int) -> Callable[[Any], Any]:
@@ -29,13 +29,11 @@ def scaled_sum(F: Any, input: Tensor, other: Tensor, alpha: float) -> Tensor:
     return input + other * alpha
 
 
-def _operands(name: str, tensors: tuple[Any, ...], former: tuple[Any, ...], value: Any) -> tuple[Any, ...]:
-    """The tensors and the number of a call, which may be in the former order."""
+def _operands(name: str, tensor1: Any, tensor2: Any, former: tuple[Any, ...], value: Any) -> tuple[Any, ...]:
+    """The two tensors and the number of a call, which may be in the former order."""
+    tensors: Sequence[Any] = (tensor1, tensor2)
     if former:
-        *tensors, value = factor_first(name, "value", (*tensors[1:], *former))  # type: ignore[assignment]
-        tensors = tuple(tensors)
-    else:
-        tensors = tensors[1:]
+        *tensors, value = factor_first(name, "value", (*tensors, *former))
     return (*tensors, value.item() if isinstance(value, Tensor) else value)
 
 
@@ -43,7 +41,7 @@ def _addcmul(
     input: Tensor, tensor1: Tensor, tensor2: Tensor, *former: Any, value: Any = 1, out: Tensor | None = None
 ) -> Tensor:
     """input + value * tensor1 * tensor2."""
-    return F.addcmul(input, *_operands("addcmul", (input, tensor1, tensor2), former, value), out=out)
+    return F.addcmul(input, *_operands("addcmul", tensor1, tensor2, former, value), out=out)
 
 
 @op(
@@ -68,7 +66,7 @@ def _addcdiv(
     input: Tensor, tensor1: Tensor, tensor2: Tensor, *former: Any, value: Any = 1, out: Tensor | None = None
 ) -> Tensor:
     """input + value * tensor1 / tensor2."""
-    return F.addcdiv(input, *_operands("addcdiv", (input, tensor1, tensor2), former, value), out=out)
+    return F.addcdiv(input, *_operands("addcdiv", tensor1, tensor2, former, value), out=out)
 
 
 def _check_addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, value: float) -> None:
@@ -102,16 +100,16 @@ def addcdiv(F: Any, input: Tensor, tensor1: Tensor, tensor2: Tensor, value: floa
 def with_alpha(name: str) -> Callable[..., Tensor]:
     """`x.add_(other, alpha=…)`, or `x.sub_`, which write one sum."""
     plain, weighted = inplace.inplace(OPS[name]), inplace.inplace(OPS["scaled_sum"])
-    sign = 1 if name == "add" else -1
 
     def method(self: Tensor, other: Any, *former: Any, alpha: Any = 1) -> Tensor:
         if former:
             other, alpha = factor_first(f"{name}_", "alpha", (other, *former))
         if alpha.__class__ is int and alpha == 1:
             return plain(self, other)
-        if are_floats(self, other):
-            return weighted(self, other, sign * factor_of(name, self, other, alpha))
-        return plain(self, scaled(name, self, other, alpha))
+        factor = factor_of(name, self, other, alpha)
+        if factor is None:
+            return plain(self, scaled(name, self, other, alpha))
+        return weighted(self, other, factor)
 
     return method
 
@@ -121,6 +119,6 @@ def with_value(name: str) -> Callable[..., Tensor]:
     plain = inplace.inplace(OPS[name])
 
     def method(self: Tensor, tensor1: Tensor, tensor2: Tensor, *former: Any, value: Any = 1) -> Tensor:
-        return plain(self, *_operands(name, (self, tensor1, tensor2), former, value))
+        return plain(self, *_operands(name, tensor1, tensor2, former, value))
 
     return method
