@@ -104,14 +104,14 @@ from .futures import Future as Future
 from .nn import parallel as parallel
 from .nn.functional import (
     adaptive_avg_pool1d as adaptive_avg_pool1d,
-    adaptive_max_pool1d_with_indices as _adaptive_max_pool1d_with_indices, alpha_dropout as alpha_dropout,
+    adaptive_max_pool1d_with_indices as _adaptive_max_pool1d_with_indices,
     avg_pool1d as avg_pool1d, bilinear as bilinear,
     binary_cross_entropy_with_logits as binary_cross_entropy_with_logits, celu as celu,
     channel_shuffle as channel_shuffle, conv1d as conv1d, conv2d as conv2d, conv3d as conv3d,
     conv_transpose1d as conv_transpose1d, conv_transpose2d as conv_transpose2d,
     conv_transpose3d as conv_transpose3d, cosine_embedding_loss as cosine_embedding_loss,
-    cosine_similarity as cosine_similarity, ctc_loss as ctc_loss, dropout as dropout,
-    feature_alpha_dropout as feature_alpha_dropout, group_norm as group_norm, hardshrink as hardshrink,
+    cosine_similarity as cosine_similarity, ctc_loss as ctc_loss,
+    group_norm as group_norm, hardshrink as hardshrink,
     hinge_embedding_loss as hinge_embedding_loss, layer_norm as layer_norm,
     margin_ranking_loss as margin_ranking_loss, max_pool1d as max_pool1d, max_pool2d as max_pool2d,
     max_pool3d as max_pool3d, pairwise_distance as pairwise_distance, pixel_shuffle as pixel_shuffle,
@@ -121,6 +121,11 @@ from .nn.functional import (
 )
 from .nn.functional.grid import grid_sampler as grid_sampler
 from .nn.functional.padding import constant_pad_nd as constant_pad_nd
+from .nn.functional.underlying import (
+    alpha_dropout as alpha_dropout, batch_norm as batch_norm, dropout as dropout, embedding as embedding,
+    feature_alpha_dropout as feature_alpha_dropout, feature_dropout as feature_dropout,
+    instance_norm as instance_norm,
+)
 from .ops.creation.data import (
     as_tensor as as_tensor, asarray as asarray, from_file as from_file, frombuffer as frombuffer,
     tensor as tensor, vander as vander,
@@ -271,7 +276,7 @@ from .ops.shape.diagonal import (
 from .ops.shape.rearranging import (
     adjoint as adjoint, broadcast_to as broadcast_to, fliplr as fliplr, flipud as flipud,
     moveaxis as moveaxis, movedim as movedim, narrow_copy as narrow_copy, ravel as ravel,
-    repeat_interleave as repeat_interleave, rot90 as rot90, t as t, tile as tile, unflatten as unflatten,
+    repeat_interleave as repeat_interleave, rot90 as rot90, swapaxes as swapaxes, t as t, tile as tile, unflatten as unflatten,
 )
 from .ops.shape.shape import (
     expand as expand, flatten as flatten, flip as flip, narrow as narrow, permute as permute,
@@ -353,7 +358,6 @@ resolve_neg = resolve_conj
 short = int16
 spmm = _sparse_mm
 subtract = sub
-swapaxes = transpose
 swapdims = transpose
 trapz = trapezoid
 true_divide = div

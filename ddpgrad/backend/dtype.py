@@ -171,26 +171,26 @@ def scalar_category(value: Any) -> int:
 
 
 @lru_cache(maxsize=256)
-def promote_types(a: DType, b: DType) -> DType:
+def promote_types(type1: DType, type2: DType) -> DType:
     """The type that holds the values of both, by PyTorch's table."""
-    if a is b:
-        return a
-    if a.category != b.category:
-        low, high = (a, b) if a.category < b.category else (b, a)
+    if type1 is type2:
+        return type1
+    if type1.category != type2.category:
+        low, high = (type1, type2) if type1.category < type2.category else (type2, type1)
         if high is complex64 and low is float64:
             return complex128
         return high
-    if {a, b} == {float16, bfloat16}:
+    if {type1, type2} == {float16, bfloat16}:
         return float32
-    if a in _FLOAT8 or b in _FLOAT8:
+    if type1 in _FLOAT8 or type2 in _FLOAT8:
         raise RuntimeError(
-            f"Promotion for Float8 Types is not supported, attempted to promote {a.name} and {b.name}"
+            f"Promotion for Float8 Types is not supported, attempted to promote {type1.name} and {type2.name}"
         )
-    if a in _WIDE_UNSIGNED or b in _WIDE_UNSIGNED:
+    if type1 in _WIDE_UNSIGNED or type2 in _WIDE_UNSIGNED:
         raise RuntimeError(
-            f"Promotion for uint16, uint32, uint64 types is not supported, attempted to promote {a.name} and {b.name}"
+            f"Promotion for uint16, uint32, uint64 types is not supported, attempted to promote {type1.name} and {type2.name}"
         )
-    return BY_NUMPY[np.promote_types(a.numpy, b.numpy)]
+    return BY_NUMPY[np.promote_types(type1.numpy, type2.numpy)]
 
 
 def result_type(tensors: list[tuple[np.dtype[Any], int]], scalars: list[int]) -> DType:

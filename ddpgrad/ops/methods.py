@@ -198,12 +198,13 @@ def _cdata(self: Tensor) -> int:
     return id(self)
 
 
-def _cpu(self: Tensor) -> Tensor:
-    return conversion.to(self, "cpu")
+def _cpu(self: Tensor, memory_format: Any = None) -> Tensor:
+    return conversion.to(self, "cpu", memory_format=memory_format)
 
 
-def _cuda(self: Tensor, device: Any = None) -> Tensor:
-    return conversion.to(self, "cuda" if device is None else device)
+def _cuda(self: Tensor, device: Any = None, non_blocking: bool = False, memory_format: Any = None) -> Tensor:
+    where = "cuda" if device is None else device
+    return conversion.to(self, where, non_blocking=non_blocking, memory_format=memory_format)
 
 
 def _converter(name: str, dtype: dtypes.DType) -> Any:

@@ -83,10 +83,10 @@ def set_rng_state(new_state: Tensor | np.ndarray) -> None:
 
 
 @contextlib.contextmanager
-def fork_rng(devices: Any = None, enabled: bool = True) -> Iterator[None]:
+def fork_rng(devices: Any = None, enabled: bool = True, device_type: str = "cuda") -> Iterator[None]:
     """Run a block after which this rank's default generator stands where it stood before.
 
-    devices: accepted for PyTorch's sake; device kernels draw their keys from the host's stream.
+    devices, device_type: accepted for PyTorch's sake; device kernels draw their keys from the host's stream.
     """
     if not enabled:
         yield

@@ -143,3 +143,63 @@ def test_values_that_have_no_meaning_are_refused(case: str):
     call, kind = VALUES[case]
     with pytest.raises(kind):
         call()
+
+
+pair, table = torch.tensor([1, 2]), torch.arange(6.0).reshape(2, 3)
+spd = torch.eye(2) + 1
+lower = torch.linalg.cholesky(spd)
+
+NAMED: list[tuple[Callable[[], object], Callable[[], object]]] = [
+    (lambda: torch.arange(end=3), lambda: torch.arange(3)),
+    (lambda: table.view(size=(3, 2)), lambda: table.view(3, 2)),
+    (lambda: table.expand(size=(2, 2, 3)), lambda: table.expand(2, 2, 3)),
+    (lambda: table.repeat(repeats=(1, 2)), lambda: table.repeat(1, 2)),
+    (lambda: torch.tile(input=table, dims=(1, 2)), lambda: table.tile(1, 2)),
+    (lambda: table.sum_to_size(size=(1, 3)), lambda: table.sum_to_size(1, 3)),
+    (lambda: table.clone().resize_(size=(1, 2)), lambda: table[:1, :2]),
+    (lambda: table.clone().resize_as_(the_template=pair), lambda: table[0, :2]),
+    (lambda: torch.swapaxes(table, axis0=0, axis1=1), lambda: table.T),
+    (lambda: table.clone().swapaxes_(axis0=0, axis1=1), lambda: table.T),
+    (lambda: torch.split(table, split_size_or_sections=[1, 1]), lambda: table.split([1, 1])),
+    (lambda: torch.hsplit(input=table, sections=3), lambda: table.split(1, 1)),
+    (lambda: table.hsplit(1, 2), lambda: table.split(1, 1)),
+    (lambda: table.tensor_split(tensor_indices_or_sections=pair[:1]), lambda: table.split(1)),
+    (lambda: torch.repeat_interleave(repeats=pair), lambda: torch.tensor([0, 1, 1])),
+    (lambda: torch.addmm(input=spd, mat1=spd, mat2=spd, beta=0), lambda: spd @ spd),
+    (lambda: spd[0].addmv(mat=spd, vec=spd[0], beta=0), lambda: spd @ spd[0]),
+    (lambda: torch.linalg.inv(torch.linalg.cholesky(input=spd)), lambda: torch.inverse(lower)),
+    (lambda: torch.det(input=spd), lambda: torch.linalg.det(spd)),
+    (lambda: torch.cholesky_solve(input=spd, input2=lower), lambda: torch.cholesky_solve(spd, lower)),
+    (lambda: torch.linalg.lstsq(input=spd, b=spd)[0], lambda: torch.linalg.lstsq(spd, spd)[0]),
+    (lambda: F.one_hot(input=pair), lambda: torch.eye(3, dtype=torch.int64)[pair]),
+    (lambda: torch.isin(elements=pair, test_element=1), lambda: pair == 1),
+    (lambda: torch.relu_(input=table.clone()), lambda: table),
+    (lambda: torch.fill_(input=table.clone(), value=0), lambda: table * 0),
+    (lambda: torch.dropout(table, p=0.5, train=False), lambda: table),
+    (lambda: torch.embedding(table, indices=pair - 1), lambda: table),
+    (lambda: torch._foreach_add([table], scalar=1)[0], lambda: table + 1),
+    (lambda: torch._foreach_addcmul([table], tensor1=[table], tensor2=[table])[0], lambda: table + table**2),
+    (lambda: table.cpu(memory_format=torch.preserve_format), lambda: table),
+    (
+        lambda: torch.batch_norm(table, None, None, torch.zeros(3), torch.ones(3), False, 0.1, 0.0, True),
+        lambda: table,
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("named", "expected"), NAMED)
+def test_arguments_have_the_names_that_pytorch_gives_them(named, expected):
+    got, wanted = named(), expected()
+    if isinstance(wanted, torch.Tensor):
+        got, wanted = (got,), (wanted,)
+    assert len(got) == len(wanted) and all(map(torch.equal, got, wanted))
+
+
+def test_dtypes_by_the_names_of_arguments():
+    assert torch.promote_types(type1=torch.int8, type2=torch.float32) is torch.float32
+    assert torch.result_type(tensor=pair, other=1.0) is torch.float32
+
+
+def test_a_step_of_arange_needs_both_ends():
+    with pytest.raises(TypeError, match="step needs start and end"):
+        torch.arange(5, step=2)

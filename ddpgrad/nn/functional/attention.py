@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 
-from ... import Tensor, cat, dropout, expand, logical_and, mean, ones, permute, reshape, unsqueeze, zeros
+from ... import Tensor, cat, expand, logical_and, mean, ones, permute, reshape, unsqueeze, zeros
 from ...ops.layers.attention import attention, require_mask
+from ...ops.layers.dropout import dropout
 from ...ops.linalg.matrix import linear
 from ...ops.shape.shape import constant_pad
 

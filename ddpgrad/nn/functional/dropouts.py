@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 
-from ... import Tensor, dropout, ne, ones, zeros_like
+from ... import Tensor, ne, ones, zeros_like
 from ...core.errors import warn_program
 from ...ops.dispatch.dtype_lists import refuse_dtypes
 from ...ops.dispatch.inplace import inplace_function
 from ...ops.dispatch.vocabulary import VOCABULARY as F
-from ...ops.layers.dropout import skipped
+from ...ops.layers.dropout import dropout, skipped
 
 # What a dropped element becomes: the limit of selu at minus infinity (https://arxiv.org/abs/1706.02515).
 _ALPHA = 1.7580993408473766
@@ -37,7 +37,7 @@ def _affine(input: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
 _by_channel_ = inplace_function("dropout", _by_channel)
 
 
-def _channels(input: Tensor, p: float, training: bool, inplace: bool, unbatched: int) -> Tensor:
+def channels(input: Tensor, p: float, training: bool, inplace: bool, unbatched: int) -> Tensor:
     """Dropout of channels, which are dimension 0 of inputs of `unbatched` dimensions, else dimension 1."""
     if skipped(p, training):
         return input
@@ -54,7 +54,7 @@ def dropout1d(input: Tensor, p: float = 0.5, training: bool = True, inplace: boo
             "provide channel-wise dropout on inputs with 1 spatial dimension, a channel dimension, and an optional "
             "batch dimension (i.e. 2D or 3D inputs)."
         )
-    return _channels(input, p, training, inplace, 2)
+    return channels(input, p, training, inplace, 2)
 
 
 def dropout2d(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
@@ -64,12 +64,12 @@ def dropout2d(input: Tensor, p: float = 0.5, training: bool = True, inplace: boo
             f"dropout2d: Received a {input.ndim}-D input to dropout2d, which is deprecated and will result in an "
             "error in a future release. Channels are taken to be dimension 1.",
         )
-    return _channels(input, p, training, inplace, -1)
+    return channels(input, p, training, inplace, -1)
 
 
 def dropout3d(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
     """`dropout` of whole channels of (N, C, D, H, W) or (C, D, H, W)."""
-    return _channels(input, p, training, inplace, 4)
+    return channels(input, p, training, inplace, 4)
 
 
 def _alpha_scale(p: float) -> float:

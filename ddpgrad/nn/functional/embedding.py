@@ -298,22 +298,22 @@ def _largest(rows: Tensor, owner: np.ndarray[Any, Any], counted: np.ndarray[Any,
     return values.masked_fill(empty, 0.0)
 
 
-def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
-    """int64 (*, num_classes): 1 at the index that `tensor` (*) holds, 0 elsewhere; -1: as many as occur."""
-    if tensor.dtype is not dtypes.int64:
+def one_hot(input: Tensor, num_classes: int = -1) -> Tensor:
+    """int64 (*, num_classes): 1 at the index that `input` (*) holds, 0 elsewhere; -1: as many as occur."""
+    if input.dtype is not dtypes.int64:
         raise RuntimeError(
-            f"one_hot is only applicable to index tensor of type LongTensor, int64, got {tensor.dtype!r}"
+            f"one_hot is only applicable to index tensor of type LongTensor, int64, got {input.dtype!r}"
         )
     if num_classes < 0:
-        if not tensor.numel():
+        if not input.numel():
             raise RuntimeError("Can not infer total number of classes from empty tensor.")
-        num_classes = int(tensor.max()) + 1
-    if tensor.numel() and tensor.is_cpu:
+        num_classes = int(input.max()) + 1
+    if input.numel() and input.is_cpu:
         try:
-            out = zeros(*tensor.shape, num_classes, dtype=dtypes.int64)
-            return out.scatter_(-1, tensor.unsqueeze(-1), 1)
+            out = zeros(*input.shape, num_classes, dtype=dtypes.int64)
+            return out.scatter_(-1, input.unsqueeze(-1), 1)
         except RuntimeError as error:
-            low, high = int(tensor.min()), int(tensor.max())
+            low, high = int(input.min()), int(input.max())
             if low < 0:
                 raise RuntimeError(f"Class values must be non-negative, got {low}") from error
             if high >= num_classes:
@@ -321,4 +321,4 @@ def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
                     f"Class values must be smaller than num_classes={num_classes}, got {high}"
                 ) from error
             raise
-    return (tensor.unsqueeze(-1) == arange(num_classes, device=tensor.device)).to(dtypes.int64)
+    return (input.unsqueeze(-1) == arange(num_classes, device=input.device)).to(dtypes.int64)

@@ -306,11 +306,18 @@ _PIECE = 1 << 14  # elements
 
 
 @factory
-def arange(start: Any, end: Any = None, step: Any = 1, *, dtype: Any = None, xp: Any = np) -> np.ndarray:
+def arange(
+    start: Any = None, end: Any = None, step: Any = None, *, dtype: Any = None, xp: Any = np
+) -> np.ndarray:
     """start, start + step, … before `end`."""
-    if end is None:
-        start, end = 0, start
-    start, end, step = number(start), number(end), number(step)
+    if end is None or start is None:  # one of them is the end
+        missing = (
+            'required positional arguments: "end"' if start is end else "argument: step needs start and end"
+        )
+        if start is end or step is not None:
+            raise TypeError(f"arange() missing 1 {missing}")
+        start, end = 0, start if end is None else end
+    start, end, step = number(start), number(end), number(1 if step is None else step)
     if dtype is None:
         fraction = any(isinstance(v, float) for v in (start, end, step))
         dtype = dtypes.get_default_dtype() if fraction else dtypes.int64

@@ -173,8 +173,9 @@ class Op:
         bound = list(args)
         for i in range(len(args), len(self.params)):
             name = self.params[i]
-            if NUMPY_NAMES.get(name) in kwargs:
-                kwargs[name] = kwargs.pop(NUMPY_NAMES[name])
+            other = NUMPY_NAMES.get(name) or ("input" if not i else None)
+            if other in kwargs:
+                kwargs[name] = kwargs.pop(other)
             if i == skip:
                 bound.append(())
             elif name in kwargs:

@@ -98,59 +98,59 @@ def _inplace(
     op: Op | None,
     operator: bool = False,
 ) -> Callable[..., Tensor]:
-    def method(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        if overriding and is_overridden((self, *args), kwargs):
-            return ask(method, (self, *args), kwargs)
+    def method(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        if overriding and is_overridden((input, *args), kwargs):
+            return ask(method, (input, *args), kwargs)
         try:
-            needs_grad, versions = self._requires_grad, self._versions
+            needs_grad, versions = input._requires_grad, input._versions
         except AttributeError as error:
-            return answer(method, (self, *args), kwargs, error)
+            return answer(method, (input, *args), kwargs, error)
         for value in (*args, *kwargs.values()) if kwargs else args:
             if isinstance(value, Tensor):
                 if value._requires_grad:
                     needs_grad = True
-                if value._versions is versions and value is not self and name != "masked_fill":
-                    refuse_overlap(name, self, (value,))
+                if value._versions is versions and value is not input and name != "masked_fill":
+                    refuse_overlap(name, input, (value,))
             elif operator and value.__class__ is not float and not isinstance(value, OPERANDS):
-                return leaving_unknown(ask)(method, (self, value), {})
+                return leaving_unknown(ask)(method, (input, value), {})
         recording = needs_grad and mode.enabled
-        check_writable(f"{name}_", self, needs_grad=recording)
-        if not recording and op is not None and _computed_in_place(op, self, args, kwargs):
-            self._versions[0] += 1
-            return self
+        check_writable(f"{name}_", input, needs_grad=recording)
+        if not recording and op is not None and _computed_in_place(op, input, args, kwargs):
+            input._versions[0] += 1
+            return input
         if recording:
             # Rules may need the old value, which is about to be overwritten.
             old = (
-                wrap(backend_for(self._array).clone(self._array))
-                if keeps_old((self, *args), kwargs)
-                else self.detach()
+                wrap(backend_for(input._array).clone(input._array))
+                if keeps_old((input, *args), kwargs)
+                else input.detach()
             )
-            take_history(old, self)
+            take_history(old, input)
             result = function(old, *args, **kwargs)
         else:
-            result = function(self, *args, **kwargs)
-        if result._array.dtype is not self._array.dtype and result.dtype.category > self.dtype.category:
+            result = function(input, *args, **kwargs)
+        if result._array.dtype is not input._array.dtype and result.dtype.category > input.dtype.category:
             raise RuntimeError(
                 f"{name}_(): result type {result.dtype.name} can't be cast to the desired output type "
-                f"{self.dtype.name}"
+                f"{input.dtype.name}"
             )
-        if result._array.shape != self._array.shape:
+        if result._array.shape != input._array.shape:
             raise RuntimeError(
-                f"{name}_(): output with shape {list(self.shape)} doesn't match the broadcast shape "
+                f"{name}_(): output with shape {list(input.shape)} doesn't match the broadcast shape "
                 f"{list(result.shape)}"
             )
         if recording and not result._requires_grad:
             raise RuntimeError(f"{name}_(): the derivative is not implemented; do it under torch.no_grad()")
         try:
-            self._array[...] = result._array
+            input._array[...] = result._array
         except Exception as error:
-            raise error if op is None else explain(op, (self,), error) from error
-        self._versions[0] += 1
+            raise error if op is None else explain(op, (input,), error) from error
+        input._versions[0] += 1
         if recorders:
-            recorders[0].on_write(self._array, None, result._array)
+            recorders[0].on_write(input._array, None, result._array)
         if recording:
-            give_history(self, result)
-        return self
+            give_history(input, result)
+        return input
 
     method.__name__ = method.__qualname__ = f"{name}_"
     method.__doc__ = f"In-place form of `{name}`."
@@ -230,9 +230,9 @@ def give_history(target: Tensor, result: Tensor) -> None:
     written(target, node, nr)
 
 
-def detach_(self: Tensor) -> Tensor:
+def detach_(input: Tensor) -> Tensor:
     """Forget the history; the tensor becomes a leaf."""
-    if self._view is not None:
+    if input._view is not None:
         raise RuntimeError("Can't detach views in-place. Use detach() instead.")
-    self._grad_fn, self._output_nr, self._requires_grad = None, 0, False
-    return self
+    input._grad_fn, input._output_nr, input._requires_grad = None, 0, False
+    return input

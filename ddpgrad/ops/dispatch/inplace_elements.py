@@ -25,18 +25,18 @@ def directly(inplace: Callable[..., Tensor], function: Callable[..., Tensor]) ->
     """`inplace`, the in-place form of `function`, without a copy where nothing is recorded and no memory is shared."""
 
     @functools.wraps(inplace)
-    def method(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        if _keeps_or_shares(self, args, kwargs):
-            refuse_overlap(function.__name__, self, (*args, *kwargs.values()))
-            return inplace(self, *args, **kwargs)
-        check_writable(inplace.__name__, self)
-        array = self._array
+    def method(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        if _keeps_or_shares(input, args, kwargs):
+            refuse_overlap(function.__name__, input, (*args, *kwargs.values()))
+            return inplace(input, *args, **kwargs)
+        check_writable(inplace.__name__, input)
+        array = input._array
         with overwriting(array):
-            result = function(self, *args, **kwargs)
+            result = function(input, *args, **kwargs)
         if result._array is not array:  # of one element, or of a device whose kernels copy
             array[...] = result._array
-        self._versions[0] += 1
-        return self
+        input._versions[0] += 1
+        return input
 
     return method
 

@@ -30,7 +30,7 @@ class TakesOut(Protocol[P, R_co]):
     def __call__(self, *args: Any, out: Tensor | Outs, **kwargs: Any) -> R_co: ...
 
 
-_SELF = Parameter("self", Parameter.POSITIONAL_OR_KEYWORD, annotation="Tensor")
+_INPUT = Parameter("input", Parameter.POSITIONAL_OR_KEYWORD, annotation="Tensor")
 _OUT = Parameter("out", Parameter.KEYWORD_ONLY, default=None, annotation="Tensor | None")
 _OUTS = _OUT.replace(annotation="tuple[Tensor, ...] | list[Tensor] | None")
 
@@ -48,7 +48,7 @@ def in_place(function: Signature) -> Signature:
     """The signature of the in-place form of a function: the tensor that it writes to comes first."""
     _, *others = function.parameters.values()
     return Signature(
-        [_SELF, *(p for p in others if p.name != "out")],
+        [_INPUT, *(p for p in others if p.name != "out")],
         return_annotation="Tensor",
         __validate_parameters__=False,
     )

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, ParamSpec, TypeVar, overload
 
 from ...core.overrides import answer, ask, is_overridden, overridable, overriding, shown
@@ -44,27 +44,43 @@ FUNCTIONS: dict[str, Declared] = {}
 
 @overload
 def tensor_function(
-    *, method: bool = True, inplace: bool = False, out: Literal[True], aliases: Sequence[str] = ()
+    *,
+    method: bool = True,
+    inplace: bool = False,
+    out: Literal[True],
+    aliases: Sequence[str] = (),
+    names: Mapping[str, str] | None = None,
 ) -> Callable[[Callable[P, R]], TakesOut[P, R]]: ...
 @overload
 def tensor_function(
-    *, method: bool = True, inplace: bool = False, out: Literal[False] = False, aliases: Sequence[str] = ()
+    *,
+    method: bool = True,
+    inplace: bool = False,
+    out: Literal[False] = False,
+    aliases: Sequence[str] = (),
+    names: Mapping[str, str] | None = None,
 ) -> Callable[[F], F]: ...
 def tensor_function(
-    *, method: bool = True, inplace: bool = False, out: bool = False, aliases: Sequence[str] = ()
+    *,
+    method: bool = True,
+    inplace: bool = False,
+    out: bool = False,
+    aliases: Sequence[str] = (),
+    names: Mapping[str, str] | None = None,
 ) -> Any:
     """Declare a function whose first argument is a Tensor.
 
     method: it is a Tensor method too; inplace: so is its in-place form, with a trailing
-    underscore; out: it takes the keyword `out`, which it must not declare itself.
+    underscore; out: it takes the keyword `out`, which it must not declare itself; names: other
+    names of its arguments, under which PyTorch takes them too.
     """
 
     def declare(function: Callable[..., Any]) -> Any:
         name = function.__name__
         parameters = inspect.signature(function).parameters
         call = function
-        if out or "dim" in parameters:
-            call = _with_keywords(function, out)
+        if out or "dim" in parameters or names or _packed(parameters):
+            call = _with_keywords(function, out, names)
         else:
             call = overridable(function)
         inner = call
@@ -79,6 +95,18 @@ def tensor_function(
         return call
 
     return declare
+
+
+def _packed(parameters: Mapping[str, inspect.Parameter]) -> str | None:
+    """The name of the parameter for sizes given one by one, which by name is one sequence."""
+    return next((name for name, p in parameters.items() if p.kind is p.VAR_POSITIONAL), None)
+
+
+def _other_names(parameters: Mapping[str, inspect.Parameter]) -> dict[str, str]:
+    """NumPy's names of the parameters, and `input` for the first of them, whatever PyTorch's documentation calls it."""
+    first = next(iter(parameters))
+    names = {"input": first} if first != "input" and "input" not in parameters else {}
+    return names | {other: name for name, other in NUMPY_NAMES.items() if name in parameters}
 
 
 def _not_a_tensor(function: Callable[..., Any], args: tuple[Any, ...], error: Exception) -> Exception:
@@ -101,8 +129,11 @@ def takes_axis(function: F) -> F:
     return _with_keywords(function, False)
 
 
-def _with_keywords(function: Callable[..., Any], out: bool) -> Any:
-    """`function` that takes NumPy's names of its arguments too, and `out=` if asked."""
+def _with_keywords(function: Callable[..., Any], out: bool, names: Mapping[str, str] | None = None) -> Any:
+    """`function` that takes other names of its arguments too, NumPy's among them, and `out=` if asked."""
+    parameters = inspect.signature(function).parameters
+    names = {**_other_names(parameters), **(names or {})}
+    first, packed = next(iter(parameters)), _packed(parameters)
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -115,9 +146,10 @@ def _with_keywords(function: Callable[..., Any], out: bool) -> Any:
                 return answer(shown(call), args, {}, _not_a_tensor(function, args, error))
             except (TypeError, NotImplementedError) as error:
                 return answer(shown(call), args, {}, error)
-        for name, numpy_name in NUMPY_NAMES.items():
-            if numpy_name in kwargs:
-                kwargs[name] = kwargs.pop(numpy_name)
+        for name in [name for name in kwargs if name in names]:
+            kwargs[names[name]] = kwargs.pop(name)
+        if packed in kwargs:
+            args = (*(args or (kwargs.pop(first),)), kwargs.pop(packed))
         target = kwargs.pop("out", None) if out else None
         result = function(*args, **kwargs)
         if target is None:

@@ -28,10 +28,13 @@ _OWN: dict[str, Callable[..., Any]] = {
     "norm": lambda tensor, ord=2, dtype=None: tensor.norm(ord, dtype=dtype),
     "powsum": lambda tensor, ord=2, dtype=None: tensor.to(dtype or tensor.dtype).abs().pow(ord).sum(),
     "pow": binary.pow,
-    "addcdiv": lambda tensor, a, b, value=1: fused_sums.addcdiv(tensor, a, b, value=value),
-    "addcmul": lambda tensor, a, b, value=1: fused_sums.addcmul(tensor, a, b, value=value),
+    "addcdiv": lambda tensor, tensor1, tensor2, value=1: fused_sums.addcdiv(tensor, tensor1, tensor2, value=value),
+    "addcmul": lambda tensor, tensor1, tensor2, value=1: fused_sums.addcmul(tensor, tensor1, tensor2, value=value),
 }  # fmt: skip
 """Ops whose form for lists takes other arguments than the method."""
+
+_NAMES = {"scalar": "other", "scalars": "other", "tensors1": "end", "weights": "weight"}
+"""What lists call the arguments of methods."""
 
 
 @cache
@@ -44,6 +47,8 @@ def foreach(name: str) -> Callable[..., Any] | None:
         return None
 
     def call(self: Any, *args: Any, **kwargs: Any) -> tuple[Any, ...] | list[Tensor]:
+        for key in _NAMES.keys() & kwargs.keys():
+            kwargs["value" if op.startswith("addc") else _NAMES[key]] = kwargs.pop(key)
         results = [method(*each, **named) for each, named in _calls(self, args, kwargs)]
         if written is not None:
             return [tensor.copy_(result) for tensor, result in zip(self, results, strict=True)]

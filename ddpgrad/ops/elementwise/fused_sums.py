@@ -101,15 +101,15 @@ def with_alpha(name: str) -> Callable[..., Tensor]:
     """`x.add_(other, alpha=…)`, or `x.sub_`, which write one sum."""
     plain, weighted = inplace.inplace(OPS[name]), inplace.inplace(OPS["scaled_sum"])
 
-    def method(self: Tensor, other: Any, *former: Any, alpha: Any = 1) -> Tensor:
+    def method(input: Tensor, other: Any, *former: Any, alpha: Any = 1) -> Tensor:
         if former:
             other, alpha = factor_first(f"{name}_", "alpha", (other, *former))
         if alpha.__class__ is int and alpha == 1:
-            return plain(self, other)
-        factor = factor_of(name, self, other, alpha)
+            return plain(input, other)
+        factor = factor_of(name, input, other, alpha)
         if factor is None:
-            return plain(self, scaled(name, self, other, alpha))
-        return weighted(self, other, factor)
+            return plain(input, scaled(name, input, other, alpha))
+        return weighted(input, other, factor)
 
     return method
 
@@ -118,7 +118,7 @@ def with_value(name: str) -> Callable[..., Tensor]:
     """`x.addcmul_(tensor1, tensor2, value=…)`, or `x.addcdiv_`."""
     plain = inplace.inplace(OPS[name])
 
-    def method(self: Tensor, tensor1: Tensor, tensor2: Tensor, *former: Any, value: Any = 1) -> Tensor:
-        return plain(self, *_operands(name, tensor1, tensor2, former, value))
+    def method(input: Tensor, tensor1: Tensor, tensor2: Tensor, *former: Any, value: Any = 1) -> Tensor:
+        return plain(input, *_operands(name, tensor1, tensor2, former, value))
 
     return method

@@ -100,7 +100,7 @@ def copy_(self: Tensor, src: Any, non_blocking: bool = False) -> Tensor:
     return self
 
 
-def fill_(self: Tensor, value: Any) -> Tensor:
+def fill_(input: Tensor, value: Any) -> Tensor:
     """Overwrite with one value."""
     if isinstance(value, Tensor):
         if value.ndim:
@@ -109,17 +109,17 @@ def fill_(self: Tensor, value: Any) -> Tensor:
             )
     elif not isinstance(value, (bool, int, float, complex, np.generic)):
         raise TypeError(f"fill_(): argument 'value' (position 1) must be Number, not {type(value).__name__}")
-    if value.__class__ is Tensor or (self._requires_grad and mode.enabled):
-        setitem(self, Ellipsis, value)
+    if value.__class__ is Tensor or (input._requires_grad and mode.enabled):
+        setitem(input, Ellipsis, value)
     else:
-        check_writable("fill_", self, None)
-        _store(index_put.op, self, Ellipsis, value)  # type: ignore[attr-defined]
-    return self
+        check_writable("fill_", input, None)
+        _store(index_put.op, input, Ellipsis, value)  # type: ignore[attr-defined]
+    return input
 
 
-def zero_(self: Tensor) -> Tensor:
+def zero_(input: Tensor) -> Tensor:
     """Overwrite with zeros."""
-    return fill_(self, 0)
+    return fill_(input, 0)
 
 
 def _store(op: Op, target: Tensor, index: Any, value: Any) -> None:

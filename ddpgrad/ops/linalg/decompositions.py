@@ -72,14 +72,14 @@ def _adapt_cholesky_solve(input: Tensor, L: Tensor, upper: bool = False) -> tupl
     return input, L, upper
 
 
-def _cholesky_solve_rule(F: Any, g: Any, needs: Any, L: Any, out: Any, upper: bool) -> tuple[Any, Any]:
-    """As PyTorch has it, the gradient of L is that of all of L @ L^H, not of the triangle alone."""
-    grad_b = F.cholesky_solve(g, L, upper)
+def _cholesky_solve_rule(F: Any, g: Any, needs: Any, input2: Any, out: Any, upper: bool) -> tuple[Any, Any]:
+    """As PyTorch has it, the gradient of the factor L is that of all of L @ L^H, not of the triangle alone."""
+    grad_b = F.cholesky_solve(g, input2, upper)
     if not needs[1]:
         return grad_b, None
     product = F.matmul(grad_b, adjoint(F, out))
     product = -(product + adjoint(F, product))
-    return grad_b, F.matmul(L, product) if upper else F.matmul(product, L)
+    return grad_b, F.matmul(input2, product) if upper else F.matmul(product, input2)
 
 
 @op(
@@ -89,9 +89,9 @@ def _cholesky_solve_rule(F: Any, g: Any, needs: Any, L: Any, out: Any, upper: bo
     reference=lambda b, L, upper=False: np.linalg.solve(L.T @ L if upper else L @ L.T, b),
     grad_name="CholeskySolveBackward0",
 )
-def cholesky_solve(F: Any, input: Tensor, L: Tensor, upper: bool = False) -> Tensor:
-    """X with A @ X = input (..., n, k), where A is given by its Cholesky factor."""
-    lower = adjoint(F, L) if upper else L
+def cholesky_solve(F: Any, input: Tensor, input2: Tensor, upper: bool = False) -> Tensor:
+    """X with A @ X = input (..., n, k), where A is given by its Cholesky factor `input2`."""
+    lower = adjoint(F, input2) if upper else input2
     return F.solve_triangular(adjoint(F, lower), F.solve_triangular(lower, input, False), True)
 
 

@@ -51,13 +51,13 @@ def linalg_householder_product(A: Tensor, tau: Tensor) -> Tensor:
     return _reflected(A, tau, eye_like(A, m, n) + nothing_of(A), forward=False, conjugate=False)
 
 
-@tensor_function(out=True)
+@tensor_function(out=True, names={"input2": "tau"})
 def orgqr(input: Tensor, tau: Tensor) -> Tensor:
     """The same as `linalg.householder_product`."""
     return linalg_householder_product(input, tau)
 
 
-@tensor_function(out=True)
+@tensor_function(out=True, names={"input2": "tau", "input3": "other"})
 def ormqr(input: Tensor, tau: Tensor, other: Tensor, left: bool = True, transpose: bool = False) -> Tensor:
     """Q @ other, or other @ Q without `left`, with Q (or its adjoint) from the reflectors that `geqrf` returned."""
     require_matrix("ormqr", input, "input")

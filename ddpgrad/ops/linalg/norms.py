@@ -263,7 +263,7 @@ def pinverse(input: Tensor, rcond: float = 1e-15) -> Tensor:
     return linalg_pinv(input, rcond)
 
 
-@tensor_function(method=False, out=True)
+@tensor_function(method=False, out=True, names={"b": "B"})
 def linalg_lstsq(
     A: Tensor, B: Tensor, rcond: float | None = None, *, driver: str | None = None
 ) -> return_types.linalg_lstsq:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import math
 from collections.abc import Callable, Sequence
 from itertools import pairwise
@@ -206,13 +207,19 @@ def _added(name: str, input: Tensor, product: Tensor, beta: Any, alpha: Any) -> 
 def _rounded_once(function: F) -> F:
     """`function`, which computes in float32 where all of its tensors have one type of 16 bits."""
 
+    signature = inspect.signature(function)
+
     @functools.wraps(function)
-    def call(input: Tensor, left: Tensor, right: Tensor, **factors: Any) -> Tensor:
+    def call(*args: Any, **named: Any) -> Tensor:
+        if len(args) != 3:  # some are given by name
+            bound = signature.bind(*args, **named)
+            args, named = bound.args, bound.kwargs
+        input, left, right = args
         kind = input.dtype
         if kind.itemsize != 2 or kind.category != 2 or not kind is left.dtype is right.dtype:
-            return function(input, left, right, **factors)
+            return function(input, left, right, **named)
         wide = map(conversion.wide, (input, left, right))
-        return conversion.to(function(*wide, **factors), kind)
+        return conversion.to(function(*wide, **named), kind)
 
     return call  # type: ignore[return-value]
 

@@ -263,7 +263,7 @@ def linalg_tensorinv(A: Tensor, ind: int = 2) -> Tensor:
     return shape.reshape(linalg_inv(shape.reshape(A, (rows, columns))), (*A.shape[ind:], *A.shape[:ind]))
 
 
-@tensor_function(method=False, out=True)
+@tensor_function(method=False, out=True, names={"other": "B"})
 def linalg_tensorsolve(A: Tensor, B: Tensor, dims: Sequence[int] | None = None) -> Tensor:
     """X with tensordot(A, X, X.ndim) = B, after the dimensions `dims` of A were moved to its end."""
     if dims is not None:

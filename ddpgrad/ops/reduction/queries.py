@@ -66,7 +66,7 @@ def allclose(
     return bool(reduce.all(isclose(input, other, rtol, atol, equal_nan)))
 
 
-@tensor_function(method=False, out=True)
+@tensor_function(method=False, out=True, names={"element": "elements", "test_element": "test_elements"})
 def isin(elements: Any, test_elements: Any, *, assume_unique: bool = False, invert: bool = False) -> Tensor:
     """True where an element is among `test_elements` (with `invert`, where it is not). One of both may be a number."""
     given = elements if isinstance(elements, Tensor) else test_elements
@@ -117,6 +117,16 @@ def numel(input: Tensor) -> int:
     return input.numel()
 
 
+@tensor_function(
+    method=False,
+    names={
+        "tensor": "tensor1",
+        "scalar": "tensor1",
+        "scalar1": "tensor1",
+        "other": "tensor2",
+        "scalar2": "tensor2",
+    },
+)
 def result_type(tensor1: Any, tensor2: Any) -> dtypes.DType:
     """The dtype that arithmetic on both gives. One of both, or both, may be numbers."""
     both = (tensor1, tensor2)

@@ -173,6 +173,12 @@ def _require_given(name: str, argument: str, values: tuple[Any, ...]) -> None:
 
 
 @tensor_function()
+def swapaxes(input: Tensor, axis0: int, axis1: int) -> Tensor:
+    """The same as `transpose`."""
+    return shape.transpose(input, axis0, axis1)
+
+
+@tensor_function()
 def tile(input: Tensor, *dims: Any) -> Tensor:
     """The tensor repeated `dims` times, missing leading dimensions taken as 1."""
     _require_given("tile", "dims", dims)
@@ -182,10 +188,11 @@ def tile(input: Tensor, *dims: Any) -> Tensor:
 
 @tensor_function()
 def repeat_interleave(
-    input: Tensor, repeats: Any = None, dim: int | None = None, *, output_size: int | None = None
+    input: Any = None, repeats: Any = None, dim: int | None = None, *, output_size: int | None = None
 ) -> Tensor:
     """Each element (of `dim`, or of all as one dimension) repeated; `repeats` is a number or one for each."""
-    if repeats is None:  # repeat_interleave(repeats): how often each index comes
+    if repeats is None or input is None:  # repeat_interleave(repeats): how often each index comes
+        input = repeats if input is None else input
         if input.ndim != 1 or input.dtype.name not in ("int32", "int64"):
             raise RuntimeError(
                 f"repeats must be a vector of int32 or int64, got {input.ndim} dimensions of {input.dtype.name}"
@@ -304,8 +311,8 @@ def become(name: str, tensor: Tensor, view: Callable[..., Tensor], *args: Any, *
 
 
 def _in_place(name: str, view: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    def method(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        return become(name, self, view, *args, **kwargs)
+    def method(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        return become(name, input, view, *args, **kwargs)
 
     method.__name__ = name
     method.__doc__ = f"`{name[:-1]}` in place: the tensor itself gets the other shape."
@@ -318,16 +325,17 @@ IN_PLACE = {
     f"{name}_": _in_place(f"{name}_", view)
     for name, view in (
         ("squeeze", shape.squeeze), ("unsqueeze", shape.unsqueeze), ("transpose", shape.transpose), ("t", t),
-        ("swapaxes", shape.transpose), ("swapdims", shape.transpose), ("as_strided", strided.as_strided),
+        ("swapaxes", swapaxes), ("swapdims", shape.transpose), ("as_strided", strided.as_strided),
     )
 }  # fmt: skip
 """Methods of Tensor that change its shape in place."""
 
 
-def resize_(self: Tensor, *sizes: Any, memory_format: Any = None) -> Tensor:
+def resize_(self: Tensor, *sizes: Any, size: Any = None, memory_format: Any = None) -> Tensor:
     """Another shape in place; the memory is kept where it is large enough, else new elements are undefined."""
     if self._requires_grad and not inference.on:
         raise RuntimeError("cannot resize variables that require grad")
+    sizes = sizes if size is None else (size,)
     _require_given("resize_", "size", sizes)
     size = tuple(sizes[0]) if len(sizes) == 1 and not isinstance(sizes[0], int) else sizes
     if size == self._array.shape:
@@ -344,16 +352,16 @@ def resize_(self: Tensor, *sizes: Any, memory_format: Any = None) -> Tensor:
     return self
 
 
-def resize_as_(self: Tensor, other: Tensor, memory_format: Any = None) -> Tensor:
-    """The shape of `other`, in place; of a sparse tensor without elements to that of another."""
-    if not other.is_sparse:
-        return resize_(self, other.shape)
-    pattern = other._array
-    if not self.is_sparse or self._nnz():
+def resize_as_(input: Tensor, the_template: Tensor, memory_format: Any = None) -> Tensor:
+    """The shape of `the_template`, in place; of a sparse tensor without elements to that of another."""
+    if not the_template.is_sparse:
+        return resize_(input, the_template.shape)
+    pattern = the_template._array
+    if not input.is_sparse or input._nnz():
         raise RuntimeError("resize_as_(): to the shape of a sparse tensor comes only one without elements")
-    self._array = pattern.like(pattern.indices[:, :0], pattern.values[:0], pattern.shape)
-    self._versions[0] += 1
-    return self
+    input._array = pattern.like(pattern.indices[:, :0], pattern.values[:0], pattern.shape)
+    input._versions[0] += 1
+    return input
 
 
 def set_(

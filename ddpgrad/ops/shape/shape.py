@@ -86,7 +86,7 @@ def _adapt_transpose(input: Tensor, dim0: int, dim1: int) -> tuple[Any, ...]:
     view=True,
     samples=calls((0, 1), (1, -1)),
     reference=np.swapaxes,
-    aliases=("swapaxes", "swapdims"),
+    aliases=("swapdims",),
 )
 def transpose(F: Any, input: Tensor, dim0: int, dim1: int) -> Tensor:
     """Two dimensions exchanged; a view."""
@@ -123,8 +123,8 @@ def _adapt_expand(input: Tensor, shape: Ints) -> tuple[Any, ...]:
     ],
     reference=np.broadcast_to,
 )
-def expand(F: Any, input: Tensor, *shape: Any) -> Tensor:
-    """Dimensions of length 1 stretched to `shape` without copying; -1 keeps a length."""
+def expand(F: Any, input: Tensor, *size: Any) -> Tensor:
+    """Dimensions of length 1 stretched to `size` without copying; -1 keeps a length."""
     ...
 
 
@@ -302,12 +302,12 @@ def _adapt_repeat(input: Tensor, sizes: Ints) -> tuple[Any, ...]:
     return input, tuple(int(n) for n in sizes)
 
 
-def _repeat_rule(F: Any, g: Any, input_shape: Any, sizes: Ints) -> Any:
-    lead = len(sizes) - len(input_shape)
+def _repeat_rule(F: Any, g: Any, input_shape: Any, repeats: Ints) -> Any:
+    lead = len(repeats) - len(input_shape)
     split: list[int] = []
-    for i, n in enumerate(sizes):
+    for i, n in enumerate(repeats):
         split += [n, input_shape[i - lead] if i >= lead else 1]
-    summed = F.sum(F.reshape(g, tuple(split)), tuple(range(0, 2 * len(sizes), 2)), False)
+    summed = F.sum(F.reshape(g, tuple(split)), tuple(range(0, 2 * len(repeats), 2)), False)
     return F.reshape(summed, tuple(input_shape))
 
 
@@ -317,9 +317,9 @@ def _repeat_rule(F: Any, g: Any, input_shape: Any, sizes: Ints) -> Any:
     samples=calls(((2, 1, 3),), ((2, 2, 1, 1),)),
     reference=np.tile,
 )
-def repeat(F: Any, input: Tensor, *sizes: Any) -> Tensor:
-    """The tensor repeated `sizes` times along each dimension."""
-    return F.tile(input, sizes)
+def repeat(F: Any, input: Tensor, *repeats: Any) -> Tensor:
+    """The tensor repeated `repeats` times along each dimension."""
+    return F.tile(input, repeats)
 
 
 @op(

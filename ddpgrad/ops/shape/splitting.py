@@ -88,7 +88,7 @@ def unbind(F: Any, input: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
     ...
 
 
-@tensor_function()
+@tensor_function(names={"split_size_or_sections": "split_size"})
 def split(tensor: Tensor, split_size: int | Ints, dim: int = 0) -> tuple[Tensor, ...]:
     """Views of consecutive parts along `dim`: of one size (the last may be smaller) or of the sizes given."""
     if isinstance(split_size, Tensor) and split_size.ndim == 0:
@@ -122,9 +122,9 @@ def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
 
 
 @tensor_function()
-def unsafe_split(tensor: Tensor, split_size: int, dim: int = 0) -> tuple[Tensor, ...]:
+def unsafe_split(input: Tensor, split_size: int, dim: int = 0) -> tuple[Tensor, ...]:
     """`split` into copies, which may be written to."""
-    return tuple([unary.clone(part) for part in split(tensor, split_size, dim)])
+    return tuple([unary.clone(part) for part in split(input, split_size, dim)])
 
 
 @tensor_function()
@@ -139,7 +139,7 @@ def unsafe_split_with_sizes(input: Tensor, split_sizes: Ints, dim: int = 0) -> t
     return tuple([unary.clone(part) for part in split_with_sizes(input, split_sizes, dim)])
 
 
-@tensor_function()
+@tensor_function(names={"tensor_indices_or_sections": "indices_or_sections"})
 def tensor_split(
     input: Tensor, indices_or_sections: int | Ints | Tensor | None = None, dim: int = 0, *, sections: Any = None,
     indices: Any = None,
@@ -177,27 +177,30 @@ def tensor_split(
 
 
 def _split_along(name: str, dim: int, least: int) -> Any:
-    def split_along(input: Tensor, indices_or_sections: int | Ints) -> tuple[Tensor, ...]:
+    def split_along(input: Tensor, *indices: Any) -> tuple[Tensor, ...]:
         if input.ndim < least:
             raise RuntimeError(
                 f"{name} requires a tensor with at least {least} dimension{'s' * (least > 1)}, but got a tensor with "
                 f"{input.ndim} dimensions!"
             )
+        if not indices:
+            raise TypeError(f"{name}() takes sections or indices, got none of them")
+        where = indices[0] if len(indices) == 1 else indices
         along = 0 if name == "hsplit" and input.ndim == 1 else dim
-        if isinstance(indices_or_sections, int):
-            n = indices_or_sections
+        if isinstance(where, int):
+            n = where
             if n <= 0 or input.shape[along] % n:
                 raise RuntimeError(
                     f"{name} attempted to split along dimension {along}, but the size of the dimension "
                     f"{input.shape[along]} is not divisible by the split_size {n}!"
                 )
-        return tensor_split(input, indices_or_sections, along)
+        return tensor_split(input, where, along)
 
     split_along.__name__ = name
     split_along.__doc__ = f"`tensor_split` along dimension {dim}" + (
         ", or 0 of a vector." if name == "hsplit" else "."
     )
-    return tensor_function()(split_along)
+    return tensor_function(names={"sections": "indices", "indices_or_sections": "indices"})(split_along)
 
 
 hsplit, vsplit, dsplit = (

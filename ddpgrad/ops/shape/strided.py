@@ -189,12 +189,12 @@ def _require_readable_as(input: Tensor, dtype: Any) -> np.dtype[Any]:
     return kind
 
 
-def _view(input: Tensor, *shape: Any, dtype: Any = None) -> Tensor:
+def _view(input: Tensor, *size: Any, dtype: Any = None, **named: Any) -> Tensor:
     """The same memory in another shape, or read as another dtype; an error where that needs a copy."""
     if dtype is None:
-        if not shape or shape[0].__class__ is not DType:
-            return F.view(input, *shape)
-        dtype = shape[0]
+        if not size or size[0].__class__ is not DType:
+            return F.view(input, *size, **named)
+        dtype = size[0]
     return owned(view_dtype(input.detach(), dtype))
 
 
@@ -225,7 +225,7 @@ def _shares(a: Any, b: Any) -> bool:
     samples=calls(((4, 6),), ((-1,),)),
     reference=np.reshape,
 )
-def view(F: Any, input: Tensor, *shape: Any) -> Tensor:
+def view(F: Any, input: Tensor, *size: Any) -> Tensor:
     """The same memory in another shape; an error where that needs a copy."""
     ...
 

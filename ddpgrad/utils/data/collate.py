@@ -94,18 +94,18 @@ default_collate_fn_map: CollateMap = {
 }
 
 
-def default_convert(sample: Any) -> Any:
+def default_convert(data: Any) -> Any:
     """Turn the arrays inside one sample into tensors, without a batch dimension."""
-    if isinstance(sample, (np.ndarray, np.generic)):
-        if sample.dtype not in dtypes.BY_NUMPY:
-            raise _refusal("default_convert", sample)
-        return wrap(np.asarray(sample))
-    if isinstance(sample, Mapping):
-        return like(sample, {key: default_convert(value) for key, value in sample.items()})
-    if isinstance(sample, Sequence) and not isinstance(sample, (str, bytes)):
-        values = [default_convert(value) for value in sample]
-        return in_kind_of(sample, values)
-    return sample
+    if isinstance(data, (np.ndarray, np.generic)):
+        if data.dtype not in dtypes.BY_NUMPY:
+            raise _refusal("default_convert", data)
+        return wrap(np.asarray(data))
+    if isinstance(data, Mapping):
+        return like(data, {key: default_convert(value) for key, value in data.items()})
+    if isinstance(data, Sequence) and not isinstance(data, (str, bytes)):
+        values = [default_convert(value) for value in data]
+        return in_kind_of(data, values)
+    return data
 
 
 def like(mapping: Mapping[Any, Any], values: dict[Any, Any]) -> Mapping[Any, Any]:

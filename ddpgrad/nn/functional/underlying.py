@@ -1,0 +1,80 @@
+"""Functions of `torch` that take other arguments than those of `torch.nn.functional` of the same name."""
+
+from __future__ import annotations
+
+from ...core.overrides import overridable
+from ...core.tensor import Tensor
+from ...ops.layers.dropout import dropout as with_flags
+from . import dropouts, normalization
+from .embedding import embedding as of_rows
+
+
+@overridable
+def dropout(input: Tensor, p: float, train: bool) -> Tensor:
+    """`nn.functional.dropout`, without defaults."""
+    return with_flags(input, p, train)
+
+
+@overridable
+def alpha_dropout(input: Tensor, p: float, train: bool) -> Tensor:
+    """`nn.functional.alpha_dropout`, without defaults."""
+    return dropouts.alpha_dropout(input, p, train)
+
+
+@overridable
+def feature_alpha_dropout(input: Tensor, p: float, train: bool) -> Tensor:
+    """`nn.functional.feature_alpha_dropout`, without defaults."""
+    return dropouts.feature_alpha_dropout(input, p, train)
+
+
+@overridable
+def feature_dropout(input: Tensor, p: float, train: bool) -> Tensor:
+    """Dropout of whole channels (dimension 1)."""
+    return dropouts.channels(input, p, train, False, -1)
+
+
+@overridable
+def embedding(
+    weight: Tensor,
+    indices: Tensor,
+    padding_idx: int = -1,
+    scale_grad_by_freq: bool = False,
+    sparse: bool = False,
+) -> Tensor:
+    """`nn.functional.embedding`, with the table first; a negative `padding_idx` is none."""
+    padding = padding_idx if padding_idx >= 0 else None
+    return of_rows(indices, weight, padding, scale_grad_by_freq=scale_grad_by_freq, sparse=sparse)
+
+
+@overridable
+def batch_norm(
+    input: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    training: bool,
+    momentum: float,
+    eps: float,
+    cudnn_enabled: bool,
+) -> Tensor:
+    """`nn.functional.batch_norm`. cudnn_enabled: accepted for PyTorch's sake."""
+    return normalization.batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)
+
+
+@overridable
+def instance_norm(
+    input: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    use_input_stats: bool,
+    momentum: float,
+    eps: float,
+    cudnn_enabled: bool,
+) -> Tensor:
+    """`nn.functional.instance_norm`. cudnn_enabled: accepted for PyTorch's sake."""
+    return normalization.instance_norm(
+        input, running_mean, running_var, weight, bias, use_input_stats, momentum, eps
+    )
