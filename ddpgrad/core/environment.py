@@ -6,6 +6,7 @@ change a run.
     DDPGRAD_JOB          random token of this job; ranks of one host meet under it
     DDPGRAD_PROCS        number of processes of the job
     DDPGRAD_PROC         index of this process
+    DDPGRAD_PID          number of the process that is a rank; what it starts inherits all of these, and is none
     WORLD_SIZE           number of ranks (logical workers)
     RANK, MASTER_ADDR, MASTER_PORT, LOCAL_RANK, TORCHELASTIC_...
                          where no launcher of ours or MPI's is: which rank this is, and where the ranks meet
@@ -48,20 +49,13 @@ MPI_VARIABLES = (
 
 # What torchrun, Kubeflow and programs themselves set; the first four are those of `env://`.
 _RENDEZVOUS = (
-    "RANK",
-    "WORLD_SIZE",
-    "MASTER_ADDR",
-    "MASTER_PORT",
-    "LOCAL_RANK",
-    "TORCHELASTIC_RUN_ID",
-    "TORCHELASTIC_RESTART_COUNT",
-    "TORCHELASTIC_USE_AGENT_STORE",
-)
+    "RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "LOCAL_RANK",
+    "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_USE_AGENT_STORE",
+)  # fmt: skip
 
 _LOCAL_VARIABLES = (
-    ("OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"),
-    ("MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
-)
+    ("OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"), ("MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
+)  # fmt: skip
 
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 """The variables that say how many threads a library may use in each process."""
@@ -145,7 +139,7 @@ def launched() -> Launch | None:
                 "mpiexec of the installed MPI first on PATH."
             )
         proc = under_mpi[0] if mpi and under_mpi is not None else _integer("DDPGRAD_PROC")
-        world_size = _integer("WORLD_SIZE")
+        world_size = _integer("WORLD_SIZE", str(procs))  # programs remove it, and say a world by arguments
         return Launch(world_size, procs, proc, env.get("DDPGRAD_JOB"), mpi)
     # mpiexec or srun may have started torchrun, whose workers meet by themselves.
     if under_mpi is not None and under_mpi[1] > 1 and "TORCHELASTIC_RUN_ID" not in env:
@@ -154,9 +148,19 @@ def launched() -> Launch | None:
     return None
 
 
+def started_by_rank() -> bool:
+    """Whether a rank of ddprun's has started this process: what `launched` says is that rank's."""
+    return os.environ.get("DDPGRAD_PID", str(os.getpid())) != str(os.getpid())
+
+
 def rendezvous() -> dict[str, str]:
     """The variables by which ranks meet that neither ddprun nor MPI started, as far as they are set."""
     return {name: os.environ[name] for name in _RENDEZVOUS if os.environ.get(name)}
+
+
+def rank_and_size() -> tuple[int, int]:
+    """RANK and WORLD_SIZE; -1 where one is not set."""
+    return _integer("RANK", "-1"), _integer("WORLD_SIZE", "-1")
 
 
 def mpi_rank_and_size() -> tuple[int, int] | None:
@@ -189,14 +193,12 @@ def export_rank() -> None:
 
     Not where the program's own say who it is and where it meets the others.
     """
-    env = os.environ
     under_mpi = mpi_rank_and_size()
-    if started_together() is None or under_mpi is None or all(env.get(name) for name in _RENDEZVOUS[:4]):
+    if started_together() is None or under_mpi is None or rendezvous().keys() >= {*_RENDEZVOUS[:4]}:
         return
     rank, size = under_mpi
     export(RANK=str(rank), WORLD_SIZE=str(size))
-    local = local_rank_and_size()
-    if local is not None:
+    if local := local_rank_and_size():
         export(LOCAL_RANK=str(local[0]), LOCAL_WORLD_SIZE=str(local[1]))
 
 
@@ -216,8 +218,8 @@ def local_rank_and_size() -> tuple[int, int] | None:
     return None
 
 
-def _integer(name: str) -> int:
-    text = os.environ.get(name, "")
+def _integer(name: str, otherwise: str = "") -> int:
+    text = os.environ.get(name, otherwise)
     try:
         return int(text)
     except ValueError:
@@ -237,12 +239,10 @@ class Allocation:
 
 def slurm_allocation() -> Allocation | None:
     """The Slurm allocation in which this process could start tasks; None outside one, and in a task."""
-    env = os.environ
-    if "SLURM_JOB_ID" not in env or "SLURM_STEP_ID" in env:
+    if "SLURM_JOB_ID" not in os.environ or "SLURM_STEP_ID" in os.environ:
         return None
-    tasks = _integer("SLURM_NTASKS") if "SLURM_NTASKS" in env else None
-    nodes = _integer("SLURM_JOB_NUM_NODES") if "SLURM_JOB_NUM_NODES" in env else 1
-    return Allocation(nodes, tasks, env.get("SLURM_MPI_TYPE"))
+    tasks = _integer("SLURM_NTASKS") if "SLURM_NTASKS" in os.environ else None
+    return Allocation(_integer("SLURM_JOB_NUM_NODES", "1"), tasks, os.environ.get("SLURM_MPI_TYPE"))
 
 
 def slurm_hosts() -> str | None:
@@ -271,7 +271,7 @@ def token() -> bytes:
 
 def restart_count() -> int:
     """How often ddprun has started this job again after a failure."""
-    return _integer("DDPRUN_RESTART_COUNT") if "DDPRUN_RESTART_COUNT" in os.environ else 0
+    return _integer("DDPRUN_RESTART_COUNT", "0")
 
 
 def transport() -> str | None:
@@ -310,12 +310,12 @@ def as_torch() -> bool:
 
 def steps_between_replica_checks() -> int:
     """After how many steps the ranks compare their parameters; 0: never."""
-    return _integer("DDPGRAD_CHECK_REPLICAS") if "DDPGRAD_CHECK_REPLICAS" in os.environ else 100
+    return _integer("DDPGRAD_CHECK_REPLICAS", "100")
 
 
 def verified_sums() -> int:
     """One in how many sums of gradients is made a second time; 0: none."""
-    return _integer("DDPGRAD_VERIFY") if "DDPGRAD_VERIFY" in os.environ else 0
+    return _integer("DDPGRAD_VERIFY", "0")
 
 
 def only_rank() -> int | None:

@@ -140,7 +140,8 @@ def init_process_group(
     WORLD_SIZE, as torchrun and Kubeflow set them), `tcp://HOST:PORT`, where rank 0 listens, or `file://PATH`; or in a
     `store`. rank and world_size may be arguments, or stand behind the address (`?rank=0&world_size=2`). On one host
     they then meet in shared memory, on several begin MPI (MPICH). With nothing said this is the only rank. Under a
-    launcher world_size and rank are only checked against what it says.
+    launcher world_size and rank are only checked against what it says, but for the only rank of a job, and processes
+    that a rank has started: where they name another world they meet it.
 
     Raises ValueError for a place that is named in part, LaunchError where ranks contradict each other or the
     launcher, TransportError if ranks do not come in time.
@@ -173,9 +174,9 @@ def init_process_group(
 def _asked(
     init_method: str | None, rank: int, world_size: int, store: Store | None, timeout: float | None
 ) -> Asked | None:
-    """What the arguments say about where ranks meet; None: nothing, and whoever started this process said who they are."""
+    """What the arguments say about where ranks meet; None: nothing, and the environment nothing new."""
     silent = init_method is None and store is None and rank < 0 and world_size < 0
-    if silent and (environment.launched() is not None or not environment.rendezvous()):
+    if silent and (world.settled() or not environment.rendezvous()):
         return None
     from .rendezvous.meeting import Asked
 

@@ -31,6 +31,7 @@ def run(sender: Sender | None, kind: str, target: str, arguments: Sequence[str])
 
     `sender` leads to the launcher; without one, in a debug run, failures are printed here.
     """
+    environment.export(DDPGRAD_PID=str(os.getpid()))
     try:
         launch = environment.launch()
     except LaunchError as error:

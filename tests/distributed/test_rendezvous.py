@@ -165,8 +165,10 @@ def work(i, node):
 
 def by_hand(rank, size, method):
     os.environ |= {"MASTER_ADDR": "localhost", "MASTER_PORT": os.environ["PORT"]}
-    dist.init_process_group("gloo", rank=rank, world_size=size)
+    if "SAID" in os.environ: os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(size)}
+    dist.init_process_group("gloo", **({} if "SAID" in os.environ else {"rank": rank, "world_size": size}))
     dist.barrier()
+    assert dist.get_world_size() == size
     if rank == 1: raise ValueError("on purpose")
     dist.barrier()
 
@@ -284,3 +286,42 @@ def test_a_rank_that_is_killed_ends_those_of_all_hosts(two_hosts, mpiexec):
     assert [process.returncode == 0 for process in started] == [False] * 4
     assert any("ddpgrad: rank 1 failed (ended before its script was finished)" in err for err in said), said
     assert any("rank 1 died without a word" in err for err in said), said
+
+
+@pytest.mark.parametrize("how", ["fork", "spawn"])
+@pytest.mark.parametrize("said", [{}, {"SAID": 1}], ids=["arguments", "environment"])
+def test_processes_that_the_only_rank_of_a_job_starts_are_ranks_of_a_world_of_their_own(program, how, said):
+    """As tests of libraries start theirs, whatever started the tests."""
+    program.write(SPAWNED)
+    variables = {"HOW": how, "PORT": free_port(), **said}
+    [(out, err)] = ended([program.start(variables, options=["-m", "ddpgrad.run"])])
+    assert all(json.loads(out)), err
+    assert "ValueError: on purpose" in err
+
+
+OF_TWO_JOBS = """
+who = {"rank": int(os.environ.pop("ME")), "world_size": 2}
+place = {"init_method": os.environ["WHERE"], **who} if "WHERE" in os.environ else {}
+if not place: os.environ |= {"RANK": str(who["rank"]), "WORLD_SIZE": "2", "MASTER_PORT": os.environ["PORT"]}
+dist.init_process_group("gloo", **place)
+total = torch.tensor([dist.get_rank() + 1.0])
+dist.all_reduce(total)
+print(json.dumps([dist.get_rank(), dist.get_world_size(), total.item()]))
+"""
+
+
+@pytest.mark.parametrize("by", ["arguments", "environment"])
+def test_the_only_ranks_of_two_jobs_meet_where_their_program_says(program, by):
+    program.write(OF_TWO_JOBS)
+    port = free_port()
+    where = {"WHERE": f"tcp://127.0.0.1:{port}"} if by == "arguments" else {"PORT": port}
+    started = [program.start({"ME": rank, **where}, options=["-m", "ddpgrad.run"]) for rank in range(2)]
+    assert [json.loads(out) for out, _ in ended(started)] == [[0, 2, 3.0], [1, 2, 3.0]]
+
+
+def test_a_rank_of_several_is_of_no_other_world(program):
+    program.write(
+        """dist.init_process_group("gloo", init_method="tcp://127.0.0.1:9", rank=0, world_size=3)"""
+    )
+    [(_, err)] = ended([program.start({}, options=["-m", "ddpgrad.run", "-n", "2"])], 1)
+    assert "the launcher says world_size 2" in err

@@ -304,7 +304,8 @@ def current() -> HostedRank:
         return key
     global _process_world
     if _process_world is None:
-        _process_world = _found(_meet(None))
+        met = None if environment.launched() is not None else _meet(None)
+        _process_world = World(met.launch if met is not None else environment.launch(), met, assigned=False)
     if len(_process_world.hosted) > 1:
         raise LaunchError(
             f"thread {threading.current_thread().name!r} belongs to none of the ranks "
@@ -315,47 +316,62 @@ def current() -> HostedRank:
 
 
 def join(asked: Asked | None) -> HostedRank:
-    """The rank that is calling, in the world that `asked` names; for None as in `current`.
+    """The rank that is calling, in the world that `asked`, or the environment, names; for None as in `current`.
 
-    Who was started as a rank of a job, by ddprun, MPI or `spawn`, is one, unless `asked` names another world and a
-    place to meet it. After `World.leave` ranks meet anew.
+    Who was started as a rank of a job, by ddprun, MPI or `spawn`, is one, unless another world is named and a place to
+    meet it: a process of `spawn` may, and the only rank of a job. What a rank of ddprun's has started is none.
+    After `World.leave` ranks meet anew.
     """
     global _process_world
-    if rank_local.bound() is not None or environment.launched() is not None:
+    if rank_local.bound() is not None:
         return current()
     before = _process_world
     if before is not None and (before.left or before.pid != os.getpid()):
         before = None
-    if before is not None and (before.met is not None or (before.assigned and not _elsewhere(asked, before))):
+    if before is not None and before.met is not None:
         return current()
+    started = None if environment.started_by_rank() else environment.launched()
+    job = before.launch if before is not None and before.assigned else started
+    if job is not None:
+        free = started is None or job.world_size == 1
+        if asked is None or not free or not _elsewhere(asked, job):
+            return current()
     met = _meet(asked)
     if before is None or met is not None:
         for hosted in before.hosted if before is not None else ():
             progress.end(hosted.rank)
-        _process_world = _found(met)
+        # What `launched` says to a process that a rank has started is that rank's.
+        alone = Launch() if environment.started_by_rank() else environment.launch()
+        _process_world = World(met.launch if met is not None else alone, met, assigned=False)
     return current()
 
 
-def _elsewhere(asked: Asked | None, here: World) -> bool:
-    """Whether `asked` names another world than this process is assigned to, and where to meet it."""
-    if asked is None:
-        return False
-    launch = here.launch
-    same = asked.rank in (-1, launch.ranks.start) and asked.world_size in (-1, launch.world_size)
+def settled() -> bool:
+    """Whether a launcher has started this process as the ranks that it is, and no program has said otherwise since."""
+    if rank_local.bound() is not None:
+        return True
+    launch = None if environment.started_by_rank() else environment.launched()
+    # A program that makes itself one of several sets WORLD_SIZE, of which `launched` reads.
+    return launch is not None and launch.procs == launch.world_size
+
+
+def _elsewhere(asked: Asked, job: Launch) -> bool:
+    """Whether `asked` names another world than `job`, and where to meet it."""
+    numbers = (asked.rank, asked.world_size)
+    if numbers == (-1, -1) and job.world_size == 1:
+        # They are what the launcher has said, unless the program has set others.
+        numbers = environment.rank_and_size()
+    same = numbers[0] in (-1, job.ranks.start) and numbers[1] in (-1, job.world_size)
     return not same and asked.names_a_place
 
 
 def _meet(asked: Asked | None) -> Met | None:
-    """Meet the other ranks, if nobody has said who they are and `asked` or the environment names a place."""
-    if environment.launched() is not None or (asked is None and not environment.rendezvous()):
+    """Meet the other ranks, if `asked` or the environment names a place."""
+    if asked is None and not environment.rendezvous():
         return None
     from ..rendezvous import meeting
 
     return meeting.meet(asked or meeting.Asked())
-
-
-def _found(met: Met | None) -> World:
-    return World(met.launch if met is not None else environment.launch(), met, assigned=False)
 
 
 def serve(world: World | None) -> World | None:
