@@ -56,6 +56,13 @@ class _Dual(Function):
         return grad_outputs[0], None
 
 
+def recorded(tensor: Tensor, anchor: Tensor) -> Tensor:
+    """The memory of `tensor` as one that the leaf `anchor` has recorded, and that may be written to."""
+    dual = _Dual.apply(tensor, anchor)
+    dual._versions = tensor._versions  # who has saved the tensor learns of such writes
+    return dual
+
+
 def enter_dual_level() -> int:
     """Begin a level, in which tensors have tangents; RuntimeError within another one."""
     if _level.duals is not None:
@@ -100,7 +107,7 @@ def make_dual(tensor: Tensor, tangent: Tensor, *, level: int | None = None) -> T
             f"{list(tangent.shape)}."
         )
     with enable_grad():
-        dual = _Dual.apply(tensor, _level.anchor)
+        dual = recorded(tensor, _level.anchor)
     _level.duals.append((get_gradient_edge(dual), tangent))
     return dual
 

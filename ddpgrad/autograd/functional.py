@@ -14,6 +14,7 @@ from ..core.tensor import Size, Tensor
 from ..core.upcalls import tensor_vocabulary
 from .entry import grad
 from .grad_mode import enable_grad
+from .nodes import GradientEdge
 
 Func = Callable[..., Any]
 Values = Tensor | tuple[Tensor, ...]
@@ -83,7 +84,7 @@ def jacobian(
         )
     call = _Call(func, inputs, "jacobian", create_graph)
     with enable_grad():
-        rows = tuple(call.jacobian_of(i, out, strict) for i, out in enumerate(call.outputs))
+        rows = tuple(call.jacobian_of(i, out, strict, not vectorize) for i, out in enumerate(call.outputs))
     found = tuple(call.like_inputs(row) for row in rows)
     return found if call.several_outputs else found[0]
 
@@ -177,8 +178,12 @@ class _Call:
             _check_slopes(slopes)
         return slopes
 
-    def jacobian_of(self, i: int, out: Tensor, strict: bool) -> tuple[Tensor, ...]:
+    def jacobian_of(self, i: int, out: Tensor, strict: bool, complex_refused: bool) -> tuple[Tensor, ...]:
         """The Jacobians of output `i`, for each input."""
+        if complex_refused and out.is_complex():
+            raise RuntimeError(
+                f"jacobian: rows can be computed only for real outputs, but output {i} is {out.dtype}"
+            )
         _check_outputs(self.outputs, strict)
         independent = (
             f"Output {i} of the user-provided function is independent of input {{}}. {_NOT_IN_STRICT}."
@@ -206,16 +211,21 @@ def gradients(
     seeds: Sequence[Tensor] | None,
     create_graph: bool,
     independent: Callable[[int], str] | None = None,
+    edges: Sequence[GradientEdge] | None = None,
+    retain_graph: bool = True,
 ) -> tuple[Tensor, ...]:
-    """seeds . d outputs / d inputs; zeros, or the error `independent(i)`, for an input that they do not depend on."""
+    """seeds . d outputs / d inputs; zeros, or the error `independent(i)`, for an input that they do not depend on.
+
+    edges: where the inputs are in the graph, if they may have been written to since.
+    """
     depending = [i for i, out in enumerate(outputs) if isinstance(out, Tensor) and out.requires_grad]
     found: Sequence[Tensor | None] = [None] * len(inputs)
     if depending:
         found = grad(
             [outputs[i] for i in depending],
-            inputs,
+            inputs if edges is None else edges,
             None if seeds is None else [seeds[i] for i in depending],
-            retain_graph=True,
+            retain_graph=retain_graph,
             create_graph=create_graph,
             allow_unused=True,
         )
@@ -245,7 +255,7 @@ def jacobian_of(
             _check_depends(row, "jacobian")
         rows.append(row)
     return tuple(
-        F.stack([row[j] for row in rows]).reshape(*out.shape, *x.shape)
+        F.stack([row[j] for row in rows]).reshape((*out.shape, *x.shape))
         if rows
         else F.new_zeros(x.detach(), (*out.shape, *x.shape))
         for j, x in enumerate(inputs)

@@ -32,6 +32,29 @@ def flatten(tree: Any) -> tuple[list[Any], Rebuild]:
     return [leaf for leaves, _ in parts for leaf in leaves], rebuild
 
 
+def alike(a: Any, b: Any) -> bool:
+    """Whether two trees have the same structure."""
+    if isinstance(a, dict):
+        return type(a) is type(b) and a.keys() == b.keys() and all(alike(a[key], b[key]) for key in a)
+    if isinstance(a, (tuple, list)):
+        return type(a) is type(b) and len(a) == len(b) and all(map(alike, a, b))
+    return not isinstance(b, (dict, tuple, list))
+
+
+def outline(tree: Any) -> str:
+    """The structure of `tree`, for messages: its leaves are stars."""
+    leaves, rebuild = flatten(tree)
+    return repr(rebuild([_STAR] * len(leaves)))
+
+
+class _Star:
+    def __repr__(self) -> str:
+        return "*"
+
+
+_STAR = _Star()
+
+
 def spread(prefix: Any, tree: Any, name: str) -> list[Any]:
     """`prefix`, a tree that may end where `tree` goes on, with its ends repeated for each leaf of `tree`."""
     if isinstance(prefix, (tuple, list)) and isinstance(tree, (tuple, list)):

@@ -83,7 +83,16 @@ def test_jacobians(jac: Any):
         (lambda: grad(lambda x: 2)(X), "to return a Tensor, got <class 'int'>"),
         (lambda: grad(lambda x: x.sum(), argnums=1)(X), "argnum=1, but only 1 positional"),
         (lambda: grad(lambda x: x.sum(), has_aux=True)(X), "must return a tuple"),
-        (lambda: jvp(torch.exp, (X,), (X[:1],)), "the same structure and shapes"),
+        (lambda: grad(lambda x, y: (x * y).sum(), argnums=(0, -2))(X, X), "must be unique"),
+        (lambda: grad(lambda x: x.sum(), argnums=())(X), "must be non-empty"),
+        (lambda: grad(lambda x: (x.sum(), 3), has_aux=True)(X), "Expected tensors, got unsupported"),
+        (lambda: jacrev(lambda x: x * 1j)(X), "jacrev: Expected all outputs to be real"),
+        (lambda: jacfwd(lambda x: x.real)(X * 1j), "jacfwd: Expected all inputs to be real"),
+        (lambda: jacrev(lambda x: ())(X), "function that has non-empty output"),
+        (lambda: jvp(torch.exp, (X,), (X[:1],)), "of the same shapes"),
+        (lambda: jvp(torch.exp, (X,), [X]), "the same python structure"),
+        (lambda: jvp(lambda x: (x, X), (X,), (X,), strict=True), "independent of the inputs"),
+        (lambda: vjp(lambda x: [x, x], X)[1]((X, X)), "pytree structure of cotangents"),
         (lambda: jvp(torch.exp, X, X), "Expected primals to be a tuple"),
         (lambda: vjp(lambda x: 3, X), "return only tensors, got unsupported type <class 'int'>"),
     ],
@@ -112,3 +121,47 @@ def test_linearize_evaluates_once():
         close(found["square"], 2 * X * tangent)
         close(found["sum"], tangent.sum())
     assert len(calls) == 1
+
+
+@pytest.mark.parametrize(
+    "jacobian", [jacrev, jacfwd, lambda f: lambda x: torch.autograd.functional.jacobian(f, x)]
+)
+def test_jacobian_of_numbers(jacobian: Any):
+    found = jacobian(lambda x: x * x)(vector(3.0)[0])
+    assert found.shape == () and found.item() == 6.0
+    with pytest.raises(RuntimeError, match="real"):
+        jacobian(lambda x: x * 1j)(X)
+
+
+def test_jvp_of_a_function_that_writes_to_its_arguments():
+    def f(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        part = x[::2]
+        part.copy_(y)
+        return part, x * x
+
+    x, y = X.clone(), vector(3.0, 4.0)
+    (part, square), (d_part, d_square) = jvp(f, (x, y), (vector(1.0, 1.0, 1.0), vector(10.0, 20.0)))
+    assert x.tolist() == [3.0, -1.0, 4.0] and part.tolist() == [3.0, 4.0]
+    assert square.tolist() == [9.0, 1.0, 16.0]
+    assert d_part.tolist() == [10.0, 20.0] and d_square.tolist() == [60.0, -2.0, 160.0]
+
+
+def test_vjp_fn_minds_the_grad_mode_of_its_call():
+    x = X.clone().requires_grad_()
+    output, pull = vjp(lambda x: x**2, x)
+    with torch.no_grad():
+        assert not pull(torch.ones_like(x))[0].requires_grad
+    assert output.requires_grad and pull(torch.ones_like(x))[0].requires_grad
+    _, pull = vjp(lambda x: x**2, X)
+    pull(X, retain_graph=False)
+    with pytest.raises(RuntimeError, match="second time"):
+        pull(X)
+
+
+def test_what_a_nested_transform_leaves_behind_is_not_recorded():
+    _, pull = vjp(torch.sin, X)
+    assert not grad(lambda y: pull(y)[0].sum())(X).requires_grad
+    inner = lambda x: jvp(torch.sin, (x,), (torch.ones_like(x),))[1]  # noqa: E731
+    _, second = jvp(inner, (X,), (torch.ones_like(X),))
+    close(second, -X.sin())
+    assert not second.requires_grad
