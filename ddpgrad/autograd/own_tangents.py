@@ -48,7 +48,7 @@ class _Transposed(Function):
         given: list[Tensor | None] = [None] * len(own.needs_input_grad)
         for place, tangent, like in zip(node.places, tangents, node.like, strict=True):
             given[place] = tangent
-            if tangent is None and own.materialize_grads:
+            if tangent is None and own.materialize_grads and like[1].kind in "fcV":
                 given[place] = wrap(np.zeros(*like))
         kept = own._saved
         if own._saved_forward:

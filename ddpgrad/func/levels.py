@@ -72,9 +72,9 @@ class Mapping:
         with _outside():
             if not any(batched):
                 return function.apply(*args)
-            given = rebuild([x.unsqueeze(0) if b else x for x, b in zip(leaves, batched, strict=True)])
+            batches = [x.unsqueeze(0) if b else x for x, b in zip(leaves, batched, strict=True)]
             dims = rebuild([0 if b else None for b in batched])
-            result = function.vmap(self.info, dims, *given)
+            result = function.vmap(self.info, dims, *rebuild(batches))
         if not (isinstance(result, tuple) and len(result) == 2):
             raise RuntimeError(
                 "Expected the vmap staticmethod to have two returns, an output and out_dims with pytree structure "
@@ -83,7 +83,24 @@ class Mapping:
         outputs, out_dims = result
         found, again = flatten(outputs)
         to = spread(out_dims, outputs, f"out_dims of {function.__name__}.vmap")
-        return again([x if d is None else x.select(d, 0) for x, d in zip(found, to, strict=True)])
+        batched_leaves = [(batch, x) for batch, x, b in zip(batches, leaves, batched, strict=True) if b]
+        return again([_example(x, d, batched_leaves) for x, d in zip(found, to, strict=True)])
+
+
+def _example(x: Any, dim: int | None, batches: Sequence[tuple[Tensor, Tensor]]) -> Any:
+    """The example in output `x` of a rule. batches: those of one example that it was given, and what they were made of."""
+    if dim is None:
+        return x
+    for batch, example in batches:
+        # A batch that comes back, as an in-place Function returns it, is the example itself.
+        if (
+            dim == 0
+            and x._versions is batch._versions
+            and x.shape == batch.shape
+            and x.data_ptr() == batch.data_ptr()
+        ):
+            return example
+    return x.select(dim, 0)
 
 
 class _Derivative:

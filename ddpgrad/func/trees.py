@@ -57,7 +57,7 @@ _STAR = _Star()
 
 def spread(prefix: Any, tree: Any, name: str) -> list[Any]:
     """`prefix`, a tree that may end where `tree` goes on, with its ends repeated for each leaf of `tree`."""
-    if isinstance(prefix, (tuple, list)) and isinstance(tree, (tuple, list)):
+    if isinstance(prefix, (tuple, list)) and isinstance(tree, list if isinstance(prefix, list) else tuple):
         if len(prefix) != len(tree):
             raise ValueError(
                 f"{name} is not compatible with the structure of the values: {prefix} for {len(tree)} of them"

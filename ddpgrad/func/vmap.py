@@ -22,7 +22,7 @@ def vmap(
     """The function that maps `func` over a dimension of its arguments and stacks the results.
 
     in_dims: the dimension for each argument (or tree of arguments), None for what every example
-    gets whole. out_dims: where the batch goes in each output. randomness: 'different' numbers for
+    gets whole, and may not write to. out_dims: where the batch goes in each output, None for what is the same for all. randomness: 'different' numbers for
     each example, the 'same', or an 'error' when `func` draws any. chunk_size: accepted for
     PyTorch's sake. This is a loop that calls `func` once for each example: it saves writing it,
     not time.
@@ -46,6 +46,9 @@ def vmap(
         dims = spread(in_dims, args, "in_dims")
         count = _batch_size(name, leaves, dims)
         state = get_rng_state()
+        whole = [x for x, d in zip(leaves, dims, strict=True) if d is None]
+        shared = [x for x in whole if isinstance(x, Tensor) and not x.is_inference()]
+        versions = [x._versions[0] for x in shared]
         results = []
         for i in range(count or 1):
             if randomness == "same":
@@ -55,16 +58,21 @@ def vmap(
                 x if d is None else x.select(d, i) if count else _zeros(x, d)
                 for x, d in zip(leaves, dims, strict=True)
             ]
-            whole = [x for x, d in zip(leaves, dims, strict=True) if d is None]
             with entered(Mapping(randomness, whole)):
                 results.append(func(*rebuild(example), **kwargs))
+            if [x._versions[0] for x in shared] != versions:
+                raise RuntimeError(
+                    f"vmap: inplace arithmetic on an argument whose in_dim is None is not possible: `{name}` wrote to a "
+                    "tensor that all examples share. Give it a batch dimension, or write to a copy."
+                )
         if randomness == "error" and not get_rng_state().equal(state):
             raise RuntimeError(
                 "vmap: called random operation while in randomness error mode. Please either use the 'same' or "
                 "'different' randomness flags on vmap or perform the randomness operation out of vmap"
             )
         columns = zip(*(flatten(result)[0] for result in results), strict=True)
-        to = spread(out_dims, results[0], "out_dims")
+        one = isinstance(out_dims, tuple) and len(out_dims) == 1 and isinstance(results[0], Tensor)
+        to = spread(out_dims[0] if one else out_dims, results[0], "out_dims")
         return flatten(results[0])[1](
             [_stacked(name, column, dim, count) for column, dim in zip(columns, to, strict=True)]
         )
@@ -107,6 +115,8 @@ def _zeros(x: Tensor, dim: int) -> Tensor:
 
 def _stacked(name: str, values: tuple[Any, ...], dim: Any, count: int) -> Any:
     """The results of all examples as one tensor, along `dim`; None: they must be the same."""
+    if dim is None and not any(isinstance(value, Tensor) for value in values):
+        return values[0]
     for value in values:
         if not isinstance(value, Tensor):
             raise ValueError(

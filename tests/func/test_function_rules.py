@@ -7,7 +7,9 @@ import pytest
 
 import ddpgrad as torch
 from ddpgrad.autograd import Function, forward_ad
-from ddpgrad.func import grad, jvp, vmap
+from ddpgrad.func import grad, jacfwd, jvp, vmap
+
+Tensor = torch.Tensor
 
 
 class Sort(Function):
@@ -86,3 +88,54 @@ def test_tangents_are_those_of_jvp():
     with forward_ad.dual_level():
         dual = forward_ad.make_dual(torch.tensor([1.0, 3.0]), torch.ones(2))
         assert forward_ad.unpack_dual(OnlyJvp.apply(dual, torch.ones(2))).tangent.tolist() == [2.0, 6.0]
+
+
+class Exp_(Function):
+    @staticmethod
+    def forward(x: Tensor) -> Tensor:
+        return x.exp_()
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Tensor) -> None:
+        ctx.mark_dirty(inputs[0])
+        ctx.save_for_backward(output)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Tensor:
+        return grads[0] * ctx.saved_tensors[0]
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, *args: Any) -> Any:
+        return Exp_.apply(args[0]), in_dims[0]
+
+
+def test_a_rule_in_place_gives_back_the_example_that_it_wrote_to():
+    x = torch.zeros(2, 3)
+    assert vmap(grad(lambda row: Exp_.apply(row.clone()).sum()))(x).tolist() == torch.ones(2, 3).tolist()
+
+
+class Marked(Function):
+    """A Function whose two derivatives differ, so that it shows which one was asked."""
+
+    @staticmethod
+    def forward(x: Tensor, index: Tensor) -> Tensor:
+        return x[index]
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Tensor) -> None:
+        ctx.index = inputs[1]
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        return grads[0] * 7, None
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> Tensor:
+        assert tangents[1] is None  # integers have no tangent
+        return tangents[0][ctx.index] * 5
+
+
+def test_jacfwd_asks_the_functions_own_jvp():
+    x, index = torch.ones(2), torch.tensor([1, 0])
+    assert jacfwd(Marked.apply)(x, index).tolist() == [[0.0, 5.0], [5.0, 0.0]]
+    assert jvp(lambda x: Marked.apply(x, index), (x,), (torch.tensor([1.0, 2.0]),))[1].tolist() == [10.0, 5.0]

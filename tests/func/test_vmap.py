@@ -65,3 +65,20 @@ def test_no_examples():
 def test_errors(call: Any, text: str):
     with pytest.raises(ValueError, match=text):
         call()
+
+
+def test_out_dims_of_one_output_and_of_what_is_no_tensor():
+    x = torch.arange(6.0).reshape(2, 3)
+    assert vmap(lambda row: row, out_dims=(1,))(x).tolist() == x.T.tolist()
+    rows, word = vmap(lambda row: (row, "word"), out_dims=(0, None))(x)
+    assert rows.tolist() == x.tolist() and word == "word"
+    with pytest.raises(ValueError, match="not compatible"):
+        vmap(lambda pair: pair[0], in_dims=((0, 0),))([x, x])
+
+
+def test_what_all_examples_share_may_not_be_written_to():
+    x, sums = torch.arange(6.0).reshape(2, 3), torch.zeros(3)
+    with pytest.raises(RuntimeError, match="inplace arithmetic on an argument whose in_dim is None"):
+        vmap(lambda total, row: total.add_(row), in_dims=(None, 0))(sums, x)
+    vmap(lambda row: row.mul_(2))(x)
+    assert x.tolist() == [[0.0, 2.0, 4.0], [6.0, 8.0, 10.0]]
