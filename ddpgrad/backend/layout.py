@@ -23,16 +23,32 @@ _OF_OPERANDS = frozenset({
 _OF_IMAGES = frozenset({
     "batch_norm_train", "constant_pad", "convolution", "convolution_input", "group_norm", "max_pool", "resample",
 })  # fmt: skip
+# Reductions, whose results lie in order of the dimensions whatever the input does.
+_OF_REDUCTIONS = frozenset({
+    "all", "amax", "amin", "any", "count_nonzero", "mean", "nansum", "prod", "std", "std_mean", "sum", "var", "var_mean",
+    "vector_norm",
+})  # fmt: skip
+# Other ops of which the same is true.
+_IN_ORDER = frozenset({"repeat", "scatter_add", "scatter_reduce_by", "scatter_src", "tril", "triu"})
 
 
 def memory_order(array: Array) -> Dims:
-    """The dimensions, the one with the longest stride first."""
+    """The dimensions, the one with the longest stride first; those that repeat their elements keep their places."""
+    if 0 in array.strides:
+        return _order_of_operands(array.shape, [array.strides])
     return tuple(sorted(range(array.ndim), key=lambda d: -array.strides[d]))
 
 
 def in_order(array: Array, dims: Sequence[int]) -> Array:
     """A copy whose memory runs through `dims`, outermost first."""
     out = empty_in_order(array, array.shape, array.dtype, dims)
+    out[...] = array
+    return out
+
+
+def in_own_order(array: Array, dtype: Any) -> Array:
+    """A copy of an array that repeats elements, which NumPy would put innermost, as PyTorch places it."""
+    out = empty_in_order(array, array.shape, dtype, memory_order(array))
     out[...] = array
     return out
 
@@ -126,6 +142,10 @@ def placing(name: str, kernel: Callable[..., Any]) -> Callable[..., Any]:
         return _of_images(kernel, name.startswith("convolution"))
     if name == "index_by":
         return _of_rows(kernel)
+    if name in _OF_REDUCTIONS:
+        return _ordered(kernel, 3)
+    if name in _IN_ORDER:
+        return _ordered(kernel, 2)
     return _of_operands(kernel) if use.begun and name in _OF_OPERANDS else kernel
 
 
@@ -141,6 +161,21 @@ def _of_images(kernel: Callable[..., Any], weighted: bool) -> Callable[..., Any]
         if not isinstance(result, tuple):
             return in_order(result, dims)
         return tuple([in_order(x, dims) if getattr(x, "ndim", 0) == len(dims) else x for x in result])
+
+    return placed
+
+
+def _ordered(kernel: Callable[..., Any], fewest: int) -> Callable[..., Any]:
+    """The kernel with results in order of the dimensions; they are for inputs of less than `fewest` dimensions."""
+
+    @wraps(kernel)
+    def placed(array: Any, *args: Any) -> Any:
+        result = kernel(array, *args)
+        if array.ndim < fewest or result is array:
+            return result
+        if isinstance(result, tuple):
+            return tuple([x if x.flags.c_contiguous else in_order(x, range(x.ndim)) for x in result])
+        return result if result.flags.c_contiguous else in_order(result, range(result.ndim))
 
     return placed
 

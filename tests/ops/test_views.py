@@ -141,3 +141,27 @@ def test_memory_under_views():
 def no_grad_view(x: Tensor) -> Tensor:
     with torch.no_grad():
         return x[:2]
+
+
+x3 = torch.rand(4, 5, 6).transpose(1, 2)
+IN_ORDER: dict[str, Callable[[], Tensor]] = {
+    **{
+        name: lambda name=name: getattr(x3, name)(0) for name in ("sum", "mean", "amax", "std", "all", "norm")
+    },
+    "keepdim": lambda: x3.sum(0, keepdim=True),
+    "moments": lambda: torch.var_mean(x3, 0)[1],
+    "repeat": lambda: x3.repeat(2, 1, 1),
+    "triu": lambda: x3.triu(),
+    "scatter": lambda: x3.scatter_add(0, torch.zeros(4, 6, 5, dtype=torch.int64), torch.ones(4, 6, 5)),
+    "topk": lambda: torch.rand(5, 10, 5).topk(3, dim=1).indices,
+    "repeated": lambda: torch.rand(1, 3).expand(4, 3).clone(),
+    "repeated-like": lambda: torch.zeros_like(torch.rand(5, 1, 3).expand(5, 4, 3)),
+    "repeated-cast": lambda: torch.rand(1, 3).expand(4, 3).double(),
+    "repeated-many": lambda: torch.rand(1, 300).expand(400, 300).half(),
+}
+
+
+@pytest.mark.parametrize("case", IN_ORDER)
+def test_results_that_lie_in_order_whatever_the_input_does(case: str):
+    out = IN_ORDER[case]()
+    assert out.is_contiguous() and out.view(-1).tolist() == out.flatten().tolist()

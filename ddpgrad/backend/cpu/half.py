@@ -12,7 +12,7 @@ import numpy as np
 from llvmlite import binding
 
 from ..dtype import numpy_of, prepare_narrow
-from ..layout import beside
+from ..layout import beside, empty_in_order, memory_order
 from .moves import overwrite
 from .threads import WORTH_SHARING, shared
 from .vectormath import kernel, narrowed, widened
@@ -48,7 +48,7 @@ def cast(input: Array, dtype: Any) -> Array:
     if not all(is_half(kind) or (kind.char == "f" and kind.isnative) for kind in (input.dtype, target)):
         if input.size < WORTH_SHARING or (input.dtype.kind == "c" and target.kind != "c"):
             return NotImplemented
-        out = np.empty_like(input, target)
+        out = empty_in_order(input, input.shape, target, memory_order(input))
         overwrite(out, input)
         return out
     prepare_narrow()

@@ -13,7 +13,7 @@ import numpy as np
 from llvmlite import ir
 from numba import types
 
-from ..layout import memory_order
+from ..layout import empty_in_order, memory_order
 from .threads import in_parts, shared
 from .vectormath import instruction, kernel
 
@@ -60,7 +60,11 @@ def filled(shape: Sequence[int], value: Any, dtype: Any) -> Array:
 
 def copied(input: Array) -> Array:
     """A copy of a large array, which lies as that does."""
-    out = np.empty_like(input)
+    out = (
+        np.empty_like(input)
+        if 0 not in input.strides
+        else empty_in_order(input, input.shape, input.dtype, memory_order(input))
+    )
     overwrite(out, input)
     return out
 

@@ -9,7 +9,7 @@ from types import ModuleType
 from typing import Any
 
 from ..dtype import NARROW, float32, numpy_of
-from ..layout import in_order
+from ..layout import in_order, in_own_order
 from ..registry import backend_for
 
 Array = Any
@@ -183,7 +183,7 @@ def composed(xp: ModuleType) -> dict[str, Any]:
             return input
         if input.dtype.kind == "c" and target.kind not in "cb":
             return input.real.astype(target)
-        return input.astype(target, copy=False)
+        return input.astype(target, copy=False) if 0 not in input.strides else in_own_order(input, target)
 
     def by_a_number(name: str, input: Any, other: Any) -> Array:
         dtype = (input if hasattr(input, "dtype") else other).dtype
@@ -194,7 +194,7 @@ def composed(xp: ModuleType) -> dict[str, Any]:
         order = getattr(memory_format, "order", None)
         if order is not None:
             return in_order(input, order(input.ndim))
-        return xp.array(input, copy=True)
+        return xp.array(input, copy=True) if 0 not in input.strides else in_own_order(input, input.dtype)
 
     def contiguous(input: Array) -> Array:
         return xp.ascontiguousarray(input) if input.ndim else input

@@ -43,7 +43,7 @@ def sorting(xp: ModuleType) -> dict[str, Any]:
             chosen = xp.sort(chosen, axis=dim)  # so that of equal elements the first comes first
             order = argsort(xp.take_along_axis(input, chosen, dim), dim, largest)
             return xp.take_along_axis(chosen, order, dim)
-        return argsort(input, dim, largest)[(*lead, slice(k))]
+        return xp.ascontiguousarray(argsort(input, dim, largest)[(*lead, slice(k))])
 
     def kth_position(input: Array, k: int, dim: int) -> Array:
         """Where the element is that sorting would put at `k` along `dim`, which is kept with length 1; nan is largest."""
