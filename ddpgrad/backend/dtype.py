@@ -6,7 +6,7 @@ Source of the rules: https://pytorch.org/docs/stable/tensor_attributes.html#type
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any
 
 import ml_dtypes
@@ -123,6 +123,12 @@ BY_NAME: dict[str, DType] = {d.name: d for d in ALL}
 _PYTHON = {bool: bool_, int: int64, float: float64, complex: complex128}
 
 _default: RankLocal[DType] = RankLocal(lambda: float32)
+
+
+@cache
+def largest(dtype: DType) -> float:
+    """The largest finite number that elements of a floating-point or complex type hold, in either part."""
+    return float(ml_dtypes.finfo(dtype.numpy).max)
 
 
 def get_default_dtype() -> DType:

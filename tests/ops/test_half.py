@@ -92,3 +92,11 @@ def test_sizes_may_be_given_one_by_one(dtype: torch.dtype, device: str) -> None:
     out = x.repeat(2, 2)
     out.sum().backward()
     assert (out.tolist(), out.dtype, x.grad.tolist()) == ([[1, 2, 1, 2]] * 2, dtype, [4, 4])
+
+
+@pytest.mark.parametrize("count", [3, 9000])  # NumPy replaces few, a compiled loop many
+def test_nan_to_num_knows_bfloat16(count: int) -> None:
+    x = torch.tensor([float("nan"), float("inf"), -float("inf")], dtype=torch.bfloat16).repeat(count // 3)
+    top = torch.finfo(torch.bfloat16).max
+    assert x.nan_to_num()[:3].tolist() == [0, top, -top]
+    assert x.nan_to_num(nan=1, posinf=2)[:3].tolist() == [1, 2, -top]

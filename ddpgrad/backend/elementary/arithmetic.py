@@ -8,7 +8,7 @@ from math import log
 from types import ModuleType
 from typing import Any
 
-from ..dtype import NARROW, float32, numpy_of
+from ..dtype import NARROW, bfloat16, float32, largest, numpy_of
 from ..layout import in_order, in_own_order
 from ..registry import backend_for
 
@@ -254,7 +254,14 @@ def composed(xp: ModuleType) -> dict[str, Any]:
         return xp.where(input == 0, values, input > 0).astype(input.dtype)
 
     def nan_to_num(input: Array, nan: float, posinf: float | None, neginf: float | None) -> Array:
-        return xp.nan_to_num(input, nan=nan, posinf=posinf, neginf=neginf)
+        if input.dtype != NARROW[1]:
+            return xp.nan_to_num(input, nan=nan, posinf=posinf, neginf=neginf)
+        # NumPy takes bfloat16 for no floating-point type, and leaves it as it is.
+        top = largest(bfloat16)
+        posinf, neginf = top if posinf is None else posinf, -top if neginf is None else neginf
+        return xp.nan_to_num(input.astype(xp.float32), nan=nan, posinf=posinf, neginf=neginf).astype(
+            input.dtype
+        )
 
     def isin(input: Array, test_elements: Array) -> Array:
         return xp.isin(input, test_elements)
