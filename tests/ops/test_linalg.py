@@ -12,6 +12,7 @@ from ddpgrad.backend.elementary import elementary
 from ddpgrad.backend.registry import backend_of
 
 SHAPES = [(3, 3), (5, 3), (3, 5), (2, 4, 4), (2, 1, 5, 2), (0, 3, 3), (4, 0), (0, 0)]
+INF = float("inf")
 DTYPES = [torch.float32, torch.float64, torch.complex128]
 
 
@@ -373,3 +374,11 @@ def test_lobpcg_takes_the_extreme_eigenpairs_of_a_pencil():
     )
     with pytest.raises(ValueError, match="3 x the number of requested"):
         torch.lobpcg(A, k=3)
+
+
+@pytest.mark.parametrize("shape", [(0, 0), (2, 0, 0)])
+def test_matrix_norms_of_nothing_are_0(shape: tuple[int, ...]):
+    for ord in (1, 2, INF):
+        assert torch.linalg.matrix_norm(torch.ones(shape), ord).tolist() == torch.zeros(shape[:-2]).tolist()
+    with pytest.raises(IndexError):
+        torch.linalg.matrix_norm(torch.ones(shape), -1)

@@ -166,7 +166,7 @@ def linalg_matrix_norm(
         if ord == "nuc":
             out = F.sum(values, -1, False)
         else:
-            out = (F.amax if ord > 0 else F.amin)(values, -1, False)
+            out = _extreme(ord, values, -1, False)
         if keepdim:
             for d in sorted((rows, columns)):
                 out = shape.unsqueeze(out, d)
@@ -175,8 +175,15 @@ def linalg_matrix_norm(
         raise RuntimeError(f"{name}: Order {ord} not supported.")
     inner, outer = (rows, columns) if abs(ord) == 1 else (columns, rows)
     sums = linalg_vector_norm(A, 1, inner, True)
-    out = (F.amax if ord > 0 else F.amin)(sums, outer, True)
+    out = _extreme(ord, sums, outer, True)
     return out if keepdim else shape.squeeze(out, (rows, columns))
+
+
+def _extreme(ord: float, sizes: Tensor, dim: int, keepdim: bool) -> Tensor:
+    """The largest of `sizes` along `dim`, 0 of none, or with a negative `ord` the smallest."""
+    if ord < 0:
+        return F.amin(sizes, dim, keepdim)
+    return (F.amax if sizes.shape[dim] else F.sum)(sizes, dim, keepdim)
 
 
 @tensor_function(method=False, out=True)
