@@ -232,3 +232,23 @@ def test_whole_numbers_within_bounds():
         ddpgrad.randint(0, 300, (3,), dtype=ddpgrad.uint8)
     with pytest.raises(TypeError):
         drawn(ddpgrad.int64, None)
+
+
+def test_draws_refuse_what_a_dtype_cannot_hold():
+    with pytest.raises(RuntimeError, match="can hold"):
+        ddpgrad.empty(3).uniform_(-3e38, 3e38)
+    for call in (
+        lambda: ddpgrad.empty(3, dtype=ddpgrad.complex64).bernoulli_(),
+        lambda: ddpgrad.empty(3).bernoulli_(ddpgrad.tensor([1, 0, 1])),
+    ):
+        with pytest.raises(NotImplementedError, match="bernoulli_"):
+            call()
+
+
+@pytest.mark.torch
+def test_integers_of_all_64_bits_are_pytorchs(torch):
+    ours, theirs = both(torch)
+    got = ddpgrad.empty(5, dtype=ddpgrad.int64).random_(-(2**63), None, generator=ours)
+    assert (
+        got.tolist() == torch.empty(5, dtype=torch.int64).random_(-(2**63), None, generator=theirs).tolist()
+    )

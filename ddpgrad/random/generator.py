@@ -195,7 +195,7 @@ class Generator(Variates):
     ) -> np.ndarray:
         """An array of `shape` with numbers in [low, high); a draw that rounds to `high` becomes `low`."""
         kind = floating(dtype)
-        check_range(low, high)
+        check_range(low, high, kind)
         unit = self._unit(math.prod(shape_tuple(shape)), kind)
         if (low, high) == (0.0, 1.0):
             values = unit.astype(kind, copy=False)

@@ -56,7 +56,7 @@ class GpuDraws(Variates):
     def uniform(self, shape: Shape, dtype: Any = np.float32, low: float = 0.0, high: float = 1.0) -> Array:
         """As `Generator.uniform`."""
         kind = floating(dtype)
-        check_range(low, high)
+        check_range(low, high, kind)
         return self._drawn(self._backend.uniform_draws, shape, kind, low, high)
 
     def normal(

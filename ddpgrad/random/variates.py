@@ -28,10 +28,14 @@ def largest_whole(dtype: dtypes.DType) -> int:
     return 1 << DIGITS[dtype.name]
 
 
-def check_range(low: float, high: float) -> None:
-    """Refuse bounds of uniform numbers that are not in order."""
+def check_range(low: float, high: float, kind: np.dtype[Any]) -> None:
+    """Refuse bounds of uniform numbers that are not in order, or farther apart than `kind` can hold."""
     if not low <= high:
         raise RuntimeError(f"uniform needs low <= high, got low={low} and high={high}")
+    if not -1e4 <= low <= high <= 1e4 and max(-low, high, high - low) > dtypes.largest(dtypes.BY_NUMPY[kind]):
+        raise RuntimeError(
+            f"uniform needs bounds whose distance a {kind} can hold, got low={low} and high={high}"
+        )
 
 
 def check_deviation(std: float) -> None:
@@ -57,8 +61,9 @@ def span_of(low: int, high: int) -> int:
 
 def folded(words: Any, low: int, span: int) -> Any:
     """Integers from `low` on, as int64, made in place of `words` of 64 bits."""
-    if span < 1 << 64:
-        words %= np.uint64(span)
+    if span == 1 << 64:
+        return words.view(np.int64)
+    words %= np.uint64(span)
     words += np.uint64(low % (1 << 64))  # wraps around for a negative `low`, which the cast undoes
     return words.view(np.int64)
 

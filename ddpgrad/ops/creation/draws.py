@@ -12,6 +12,7 @@ from ...autograd.grad_mode import is_grad_enabled
 from ...autograd.views import check_writable
 from ...backend import dtype as dtypes
 from ...backend.device import CPU
+from ...backend.layout import memory_order
 from ...core.errors import warn_program
 from ...core.overrides import overridable
 from ...core.taping import taped
@@ -284,18 +285,14 @@ def _memory_shape(self: Tensor) -> tuple[int, ...]:
     array = self._array
     if array.flags.c_contiguous:  # whatever the strides of dimensions of size 1
         return array.shape
-    return tuple([array.shape[d] for d in _memory_order(array)])
-
-
-def _memory_order(array: Any) -> list[int]:
-    return sorted(range(array.ndim), key=lambda d: -array.strides[d])
+    return tuple([array.shape[d] for d in memory_order(array)])
 
 
 def _overwrite(self: Tensor, drawn: np.ndarray) -> Tensor:
     """Put in place what was drawn in `_memory_shape`."""
     drawn = _cast(drawn, self.dtype.numpy)
     if not self._array.flags.c_contiguous:
-        drawn = drawn.transpose(np.argsort(_memory_order(self._array)))
+        drawn = drawn.transpose(np.argsort(memory_order(self._array)))
     return copy_(self, finish(drawn, self.device))
 
 
@@ -347,10 +344,13 @@ def geometric_(self: Tensor, p: float, *, generator: Generator | None = None) ->
 def bernoulli_(self: Tensor, p: Any = 0.5, *, generator: Generator | None = None) -> Tensor:
     """Overwrite with 0 and 1, 1 with probability `p`: a number, or a tensor that broadcasts to this one."""
     check_writable("bernoulli_", self)
+    wrong = self if self.dtype.is_complex else p
+    if isinstance(wrong, Tensor) and not wrong.is_floating_point():
+        raise NotImplementedError(f'"bernoulli_" not implemented for {wrong.dtype.name}')
     if isinstance(p, Tensor):
         chances = np.broadcast_to(_read(p.to(self.device)), tuple(self.shape))
         return _overwrite(
-            self, _source(generator, self).bernoulli(chances.transpose(_memory_order(self._array)))
+            self, _source(generator, self).bernoulli(chances.transpose(memory_order(self._array)))
         )
     if not 0 <= p <= 1:
         raise RuntimeError(f"bernoulli_ expects p to be in [0, 1], but got p={p}")
