@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import ddpgrad as torch
+import ddpgrad.nn.functional as F
 
 PROGRAMS: dict[str, Callable[[Any], Any]] = {
     "sort-scalar": lambda T: [*T.tensor(2.0).sort(), T.tensor(2.0).argsort(), *T.tensor(2.0).topk(1)],
@@ -164,3 +165,16 @@ def test_unique_consecutive_of_nothing():
         for function in (torch.unique, torch.unique_consecutive):
             with pytest.raises(RuntimeError, match="0 sized dimensions"):
                 function(torch.zeros(shape), dim=dim)
+
+
+def test_shapes_and_warnings_of_few_elements():
+    assert F.multi_margin_loss(torch.rand(5), torch.tensor([1]), reduction="none").shape == (1,)
+    far = torch.tensor([math.inf, 2.0])
+    assert F.hinge_embedding_loss(far, torch.tensor([-1.0, 1.0]), reduction="none").tolist() == [0, 2]
+    with pytest.warns(UserWarning, match="degrees of freedom is <= 0"):
+        assert torch.cov(torch.arange(5.0), correction=10).item() == math.inf
+    with pytest.raises(IndexError):
+        torch.tensor(1.0).repeat_interleave(2, dim=0)
+    for options in ({"bins": torch.tensor([0, 1, 3])}, {"bins": 4, "weight": torch.ones(2)}):
+        with pytest.raises(RuntimeError, match="weight"):
+            torch.histogram(torch.arange(3.0), **options)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ...core.tensor import Tensor
-from ...ops.creation.factories import arange
+from ...ops.creation.factories import arange, zeros_like
 from ...ops.elementwise.activation import relu, softplus
 from ...ops.elementwise.binary import eq, minimum, ne, where
 from ...ops.elementwise.unary import clamp, sqrt
@@ -45,7 +45,7 @@ def hinge_embedding_loss(
     reduction: str = "mean",
 ) -> Tensor:
     """The distance `input` where target is 1, max(0, margin - input) where it is -1."""
-    zero = input * 0
+    zero = zeros_like(input)
     apart = where(ne(target, 1), clamp(margin - input, min=0), zero)
     together = where(ne(target, -1), input, zero)
     return reduced(apart + together, chosen(reduction, size_average, reduce))
@@ -111,7 +111,7 @@ def multi_margin_loss(
         excess = excess * reshape(index_select(weight, 0, reshape(classes, (-1,))), (-1, 1))
     excess = scatter(excess, 1, classes, 0.0)  # the target itself does not count
     losses = excess.sum(1) / scores.shape[1]
-    losses = losses if input.ndim == 2 else reshape(losses, ())
+    losses = losses if input.ndim == 2 else reshape(losses, target.shape)
     return reduced(losses, chosen(reduction, size_average, reduce))
 
 

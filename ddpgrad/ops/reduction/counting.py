@@ -357,11 +357,13 @@ def _histogram(
     if range is not None and len(range) != 2 * len(bins):
         raise RuntimeError(f"torch.{name}: for a {len(bins)}-dimensional histogram range should have "
                            f"{2 * len(bins)} elements, but got {len(range)}")  # fmt: skip
-    if weight is not None and weight.dtype is not input.dtype:
-        raise RuntimeError(
-            f"torch.{name}: if weight tensor is provided, input tensor and weight tensor should have the same dtype, "
-            f"got {input.dtype.name} and {weight.dtype.name}"
-        )
+    for other in (weight, *bins):
+        if isinstance(other, Tensor) and other.dtype is not input.dtype:
+            raise RuntimeError(
+                f"torch.{name}: weight and edges should have the dtype of the input, {input.dtype.name}, got {other.dtype.name}"
+            )
+    if weight is not None and weight.numel() != points.shape[0]:
+        raise RuntimeError(f"torch.{name}: expected one weight for each element, got {list(weight.shape)}")
     F = backend_for(points)
     place: Any = 0
     inside: Any = F.full((points.shape[0],), True, dtypes.bool_, points)

@@ -12,7 +12,7 @@ from ...core.tensor import Tensor
 from ..dispatch.declare import op
 from ..dispatch.samples import reductions
 from ..dispatch.tensor_function import tensor_function
-from ..elementwise import binary, unary
+from ..elementwise import unary
 from ..elementwise.conversion import to
 from ..linalg import matrix
 from ..shape import shape
@@ -226,7 +226,11 @@ def cov(
         freedom = total - correction * reduce.sum(weights * aweights) / total
     else:
         freedom = total - correction
-    freedom = max(freedom, 0) if isinstance(freedom, int) else binary.maximum(freedom, freedom * 0)
+    if (isinstance(freedom, int) or not freedom.is_meta) and float(freedom) <= 0:
+        warn_program(
+            "cov(): degrees of freedom is <= 0. Correction should be strictly less than the number of observations."
+        )
+        freedom = 0
     centred = rows - shape.unsqueeze(mean, 1)
     weighted = centred if weights is None else centred * weights
     other = to(shape.transpose(centred, 0, 1), weighted.dtype)

@@ -202,9 +202,11 @@ def repeat_interleave(
     if dim is None:
         input, dim = shape.flatten(input) if input.ndim != 1 else input, 0
     dim = wrap_dim("repeat_interleave", dim, input.ndim)
+    if not input.ndim:
+        raise IndexError("repeat_interleave(): a tensor without dimensions has no dimension to repeat along")
     if type(repeats) is int and repeats >= 0 and output_size is None and dim + 1 == input.ndim:
         return _each_times(input, repeats)  # elements; whole rows are copied faster by their numbers
-    length = input.shape[dim] if input.ndim else 1
+    length = input.shape[dim]
     if isinstance(repeats, Tensor) and repeats.is_meta:
         if output_size is None:
             raise RuntimeError("cannot repeat_interleave a meta tensor without output_size")
