@@ -11,6 +11,7 @@ from ddpgrad import nn
 
 x = torch.arange(4.0)
 square = x.reshape(2, 2)
+INF = float("inf")
 
 WRONG: list[tuple[str, Callable[[], object]]] = [
     (r"maximum\(\): argument 'other' \(position 2\) must be Tensor, not int", lambda: torch.maximum(x, 2)),
@@ -203,3 +204,55 @@ def test_dtypes_by_the_names_of_arguments():
 def test_a_step_of_arange_needs_both_ends():
     with pytest.raises(TypeError, match="step needs start and end"):
         torch.arange(5, step=2)
+
+
+MASK = torch.tensor([True, False])
+TOO_LARGE: dict[str, Callable[[], object]] = {
+    "full": lambda: torch.full((2,), 1e40),
+    "full-imaginary": lambda: torch.full((2,), 1e40j, dtype=torch.complex64),
+    "fill": lambda: torch.ones(2, dtype=torch.float16).fill_(1e9),
+    "item": lambda: torch.ones(2).__setitem__(0, 1e40),
+    "masked": lambda: torch.ones(2, dtype=torch.float16).masked_fill(MASK, -1e9),
+    "masked-in-place": lambda: torch.ones(2, dtype=torch.bfloat16).masked_fill_(MASK, 1e39),
+    "masked-by-a-tensor": lambda: torch.ones(2, dtype=torch.int8).masked_fill(MASK, torch.tensor(1e9)),
+    "index": lambda: torch.ones(2, dtype=torch.float16).index_fill(0, torch.tensor([0]), 1e9),
+    "scatter": lambda: torch.ones(2).scatter(0, torch.tensor([0]), 1e40),
+    "where": lambda: torch.where(MASK, torch.ones(2, dtype=torch.int8), 300),
+    "where-float": lambda: torch.where(MASK, torch.ones(2), 1e40),
+    "clamp": lambda: torch.ones(2, dtype=torch.uint8).clamp(-5, 300),
+    "clamp-float": lambda: torch.ones(2, dtype=torch.float16).clamp(max=1e9),
+    "pad": lambda: F.pad(torch.ones(2, dtype=torch.float16), (1, 1), value=1e9),
+    "alpha": lambda: torch.ones(2, dtype=torch.float16).add(torch.ones(2, dtype=torch.float16), alpha=1e9),
+    "whole-alpha": lambda: torch.ones(2, dtype=torch.int8).add(1, alpha=300),
+    "beta": lambda: torch.addmv(torch.ones(2), square, torch.ones(2), beta=1e40),
+    "exponent": lambda: torch.ones(2, dtype=torch.int8).pow(300),
+}
+
+
+@pytest.mark.parametrize("case", TOO_LARGE)
+def test_numbers_that_elements_cannot_hold_are_refused(case: str):
+    with pytest.raises(RuntimeError, match="without overflow"):
+        TOO_LARGE[case]()
+
+
+def test_infinities_and_what_fits_are_taken():
+    half = torch.ones(2, dtype=torch.float16)
+    assert half.masked_fill(MASK, -INF).tolist() == [-INF, 1] and half.clamp(max=INF).tolist() == [1, 1]
+    half[0] = 1e9  # a single element is converted as another tensor would be
+    assert half.tolist() == [INF, 1] and half.fill_(65504.0).tolist() == [65504, 65504]
+    assert torch.ones(2).fill_(2 + 0j).tolist() == [2, 2]
+    assert torch.ones(2, dtype=torch.uint8).clamp(min=-1).tolist() == [255, 255]
+
+
+def test_sums_and_products_of_numbers_alone():
+    assert torch.add(1, 2).dtype is torch.int64 and torch.add(1, 2, alpha=3).item() == 7
+    assert torch.div(1, 2).item() == 0.5 and torch.mul(2, 1.5).dtype is torch.float32
+    with pytest.raises(TypeError):
+        torch.maximum(1, 2)  # type: ignore[arg-type]
+
+
+def test_small_integers_whose_difference_does_not_fit_are_not_close():
+    low, zero = torch.tensor([-128], dtype=torch.int8), torch.tensor([0], dtype=torch.int8)
+    assert not torch.isclose(low, zero, atol=2.0).item()
+    below, above = torch.tensor([3], dtype=torch.uint8), torch.tensor([5], dtype=torch.uint8)
+    assert torch.isclose(below, above, atol=2.0).item()

@@ -9,6 +9,7 @@ import numpy as np
 
 from ...core.overrides import overridable
 from ...core.tensor import Tensor
+from ...ops.creation.factories import as_element
 from ...ops.dispatch.autocast import cast_arguments, casting
 from ...ops.dispatch.dtype_lists import refuse_dtypes
 from ...ops.elementwise.unary import clone
@@ -79,6 +80,7 @@ def _constant(input: Tensor, widths: Widths, value: float) -> Tensor:
                 raise _too_much_cut(low, high, input.shape[dim])
             input = _cut(input, dim, low, high)
     outer = tuple([(max(low, 0), max(high, 0)) for low, high in widths])
+    as_element(value, input.dtype)  # which refuses what does not fit
     return constant_pad(input, outer, value) if any(map(any, outer)) else clone(input)
 
 

@@ -173,13 +173,19 @@ def _uninitialised(xp: Any, size: Any, kind: np.dtype[Any]) -> Any:
 def as_element(value: Any, kind: dtypes.DType) -> Any:
     """A number as elements of `kind` hold it: cut to an integer, negative ints wrapped round for unsigned types.
 
-    `RuntimeError` for what does not fit, such as nan or 300 in a uint8.
+    `RuntimeError` for what does not fit, such as nan or 300 in a uint8, or 1e9 in a float16. Infinities fit into floats.
     """
+    if (value.__class__ is float or value.__class__ is int) and 0 <= value <= 127:  # which fits everywhere
+        return value if kind.category != 1 else int(value)
     if isinstance(value, complex) and 0 < kind.category < 3 and value.imag:
         raise RuntimeError(f"value cannot be converted to type {kind.name} without overflow")
+    number: Any = value.real if isinstance(value, complex) and kind.category < 3 else value
     if kind.category != 1:
-        return value
-    number = value.real if isinstance(value, complex) else value
+        limit = dtypes.largest(kind) if kind.category else math.inf
+        for part in (number.real, number.imag):
+            if not -limit <= part <= limit and abs(part) != math.inf and part == part:
+                raise RuntimeError(f"value cannot be converted to type {kind.name} without overflow")
+        return value if kind.category != 2 else number
     top, bottom = int(np.iinfo(kind.numpy).max), int(np.iinfo(kind.numpy).min)
     if isinstance(number, int):
         bottom = -top - 1

@@ -60,7 +60,12 @@ def masked_fill_directly(inplace: Callable[..., Tensor], check: Callable[..., No
             return inplace(self, mask, value)
         array, where = self._array, mask._array
         number = value._array if isinstance(value, Tensor) else value
-        if where.__class__ is not array.__class__ or where.ndim > array.ndim or hasattr(number, "shape"):
+        if (
+            where.__class__ is not array.__class__
+            or where.ndim > array.ndim
+            or hasattr(number, "shape")
+            or (number.__class__ is int and number < 0)
+        ):
             return inplace(self, mask, value)
         check_writable("masked_fill_", self)
         check(self, mask, value)

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 _PLAIN = frozenset((float, int, type(None)))
 """Classes of arguments that do not change the dtype of floating-point tensors."""
 
+_OF_NUMBERS = frozenset(("add", "sub", "mul", "div", "floor_divide", "div_floor", "div_trunc"))
+"""Ops that may be given Python numbers only."""
+
 
 def promotion_of(op: Op) -> Callable[[Sequence[Any], list[Any]], dtypes.DType]:
     """`promote` for `op`, which tries the usual case first: floats of one dtype and array type, beside plain numbers.
@@ -96,6 +99,9 @@ def promote(op: Op, given: Sequence[Any], raw: list[Any]) -> dtypes.DType:
             scalars.append(_category(op, value))
     if op.numbers != op.tensors and not op.sequence:
         require_tensors(op, raw)
+    if not tensors and op.name in _OF_NUMBERS:
+        raw[:] = [wrap(np.asarray(v, dtypes.result_type([], [_category(op, v)]).numpy)) for v in raw]
+        return promote(op, given, raw)
     if not tensors:
         names = ", ".join(type(v).__name__ for v in values)
         raise TypeError(f"{op.name}(): at least one argument must be a Tensor, got {names}")

@@ -9,6 +9,7 @@ import numpy as np
 from ...backend import dtype as dtypes
 from ...core.errors import warn_program
 from ...core.tensor import Tensor
+from ..creation.factories import as_element
 from ..dispatch.declare import TensorLike, op, primitive
 from ..dispatch.explain import BOOL_MINUS, BOOLS_MINUS, must_be_tensor
 from ..dispatch.out import write_out
@@ -38,6 +39,9 @@ def scaled(name: str, input: Any, other: Any, alpha: Any) -> Any:
             f"{name}(): For {'integral' if category < 2 else 'non-complex'} input tensors, argument alpha must not be "
             f"{kind} number."
         )
+    if isinstance(alpha, int) and category == 1:
+        tensors = [(x._array.dtype, x.ndim) for x in (input, other) if isinstance(x, Tensor)]
+        alpha = as_element(alpha, dtypes.result_type(tensors, [1]))
     return other * alpha
 
 
@@ -58,7 +62,7 @@ def factor_of(name: str, input: Any, other: Any, alpha: Any) -> Any:
     """What `other` is multiplied by in `add`, `sub` or `rsub`, where one op does it all; else None. The errors of `scaled`."""
     if not _are_floats(input, other):
         return None
-    if alpha.__class__ is not float or input._array.dtype.itemsize == 2:
+    if alpha.__class__ is not float or input._array.dtype.itemsize == 2 or abs(alpha) > 3e38:
         if isinstance(alpha, Tensor) and not alpha.requires_grad and alpha.ndim == 0:
             alpha = alpha.item()
         if isinstance(alpha, bool) or not isinstance(alpha, (int, float)):
@@ -69,6 +73,8 @@ def factor_of(name: str, input: Any, other: Any, alpha: Any) -> Any:
 
 def as_element_of(alpha: Any, dtype: dtypes.DType) -> Any:
     """The number `alpha` as PyTorch holds it beside elements of `dtype`: rounded to a 16-bit float, else as it is."""
+    if isinstance(alpha, int) or (isinstance(alpha, float) and dtype.category > 1):
+        alpha = as_element(alpha, dtype)
     rounded = isinstance(alpha, float) and dtype.is_floating_point and dtype.itemsize == 2
     return float(dtype.numpy.type(alpha)) if rounded else alpha
 

@@ -73,6 +73,8 @@ def _pow_grad_other(F: Any, g: Any, out: Any, input: Any, other: Any) -> Any:
 def _check_pow(input: TensorLike, other: TensorLike) -> None:
     if isinstance(other, int) and other < 0 and isinstance(input, Tensor) and input.dtype.category < 2:
         raise RuntimeError("pow(): Integers to negative integer powers are not allowed. Use x.double().")
+    if isinstance(other, int) and other > 127 and isinstance(input, Tensor) and input.dtype.category == 1:
+        as_element(other, input.dtype)  # which refuses what does not fit
 
 
 def _pow(input: TensorLike, exponent: TensorLike, *, out: Tensor | None = None) -> Tensor:
@@ -274,6 +276,19 @@ def _adapt_where(condition: Tensor, input: TensorLike, other: TensorLike) -> tup
     return condition, input, other
 
 
+def _check_where(condition: Tensor, input: TensorLike, other: TensorLike) -> None:
+    _require_mask("where", condition)
+    for number, beside in ((input, other), (other, input)):
+        if not isinstance(beside, Tensor) or isinstance(number, (Tensor, np.ndarray)):
+            continue
+        if beside.dtype.category == 1 and isinstance(number, int):
+            as_element(number, beside.dtype)
+        elif beside.dtype.category != 3 and beside.dtype is not dtypes.float64:
+            as_element(
+                number, dtypes.float32
+            )  # also beside 16-bit floats, which take what is too large as infinite
+
+
 @overload
 def _where(condition: Tensor) -> tuple[Tensor, ...]: ...
 @overload
@@ -288,7 +303,7 @@ def _where(condition: Tensor, input: Any = None, other: Any = None) -> Any:
 
 @primitive(
     public=_where,
-    check=lambda condition, input, other: _require_mask("where", condition),
+    check=_check_where,
     adapt=_adapt_where,
     grads={
         "input": lambda F, g, condition: F.where(condition, g, F.full_like(g, 0)),
@@ -312,8 +327,10 @@ def _check_masked_fill(input: Tensor, mask: Tensor, value: TensorLike) -> None:
             f"masked_fill(): only supports a 0-dimensional value tensor, but got tensor with {value.ndim} dimension(s). "
             "Use torch.where(mask, value, input)."
         )
-    if isinstance(value, Tensor) and value.dtype.category == 3 and not value.is_meta:
-        as_element(value.item(), input.dtype)  # which refuses what has an imaginary part, for a real input
+    if not isinstance(value, Tensor):
+        as_element(value, input.dtype)
+    elif value._array.dtype != input._array.dtype and not value.is_meta:
+        as_element(value.item(), input.dtype)  # which refuses what does not fit
 
 
 @op(

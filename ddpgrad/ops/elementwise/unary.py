@@ -8,8 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from ...backend import dtype as dtypes
 from ...core import return_types
 from ...core.tensor import Tensor
+from ..creation.factories import as_element
 from ..dispatch.declare import Rule, TensorLike, composite, op, primitive
 from ..dispatch.dtype_lists import refuse_dtypes
 from ..dispatch.samples import calls, one
@@ -201,6 +203,12 @@ def _check_clamp(input: Tensor, min: Any = None, max: Any = None) -> None:
         raise RuntimeError("clamp(): At least one of 'min' or 'max' must not be None")
     if input._array.dtype.kind == "b" and min is not None and max is not None:
         refuse_dtypes("clamp", "b", (input, min, max), numbers=True)
+    for bound in (min, max):
+        if isinstance(bound, (float, int)) and not 0 <= bound <= 127:
+            kind = input.dtype
+            if kind.category < 2 and (isinstance(min, float) or isinstance(max, float)):
+                kind = dtypes.get_default_dtype()
+            as_element(bound, kind)  # which refuses what does not fit
 
 
 @primitive(

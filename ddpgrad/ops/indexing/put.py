@@ -8,6 +8,7 @@ import numpy as np
 
 from ...backend import dtype as dtypes
 from ...core.tensor import Tensor
+from ..creation.factories import as_element
 from ..dispatch.dtype_lists import refuse_dtypes
 from ..dispatch.tensor_function import tensor_function
 from ..dispatch.views import owned
@@ -93,6 +94,8 @@ def index_fill(input: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
             f"index_fill_ only supports a 0-dimensional value tensor, but got tensor with {value.ndim} dimension(s)."
         )
     dim, places = _slices("index_fill", input, dim, index)
+    if not isinstance(value, Tensor):
+        value = as_element(value, input.dtype)  # which refuses what does not fit
     if isinstance(value, Tensor):
         value = value.to(input.dtype)
         if value.requires_grad:  # a place that is named twice counts once

@@ -10,6 +10,7 @@ from ...autograd.accumulate import edge_of
 from ...autograd.nodes import refuse
 from ...core.errors import GraphError
 from ...core.tensor import Tensor
+from ..creation.factories import as_element
 from ..dispatch.declare import TensorLike, primitive
 from ..dispatch.dtype_lists import refuse_dtypes
 from ..dispatch.tensor_function import tensor_function
@@ -119,6 +120,8 @@ def scatter(
     src = value if src is None else src
     if isinstance(src, Tensor) and not src.ndim and getattr(index, "ndim", 1) and input.ndim:
         src = src.item() if not src.requires_grad else shape.expand(src, index.shape)
+    if isinstance(src, (int, float, complex)):
+        src = as_element(src, input.dtype)  # which refuses what does not fit
     if reduce is None:
         return scatter_src(input, dim, index, src)
     if reduce not in ("add", "multiply"):

@@ -8,6 +8,7 @@ import numpy as np
 
 from ...autograd.grad_mode import mode
 from ...autograd.views import check_writable
+from ...backend.dtype import bfloat16, float16
 from ...backend.registry import SparseArray, backend_for
 from ...core.modes import recorders
 from ...core.tensor import Tensor, wrap
@@ -109,6 +110,8 @@ def fill_(input: Tensor, value: Any) -> Tensor:
             )
     elif not isinstance(value, (bool, int, float, complex, np.generic)):
         raise TypeError(f"fill_(): argument 'value' (position 1) must be Number, not {type(value).__name__}")
+    else:
+        as_element(value, input.dtype)  # which refuses what does not fit
     if value.__class__ is Tensor or (input._requires_grad and mode.enabled):
         setitem(input, Ellipsis, value)
     else:
@@ -124,8 +127,11 @@ def zero_(input: Tensor) -> Tensor:
 
 def _store(op: Op, target: Tensor, index: Any, value: Any) -> None:
     """Write a raw array or number into `target`, and count the version."""
-    if target._array.dtype.kind == "u" and isinstance(value, int):
-        value = as_element(value, target.dtype)
+    kind = value.__class__
+    if ((kind is float or kind is int) and not 0 <= value <= 127) or kind is complex:
+        wanted = target.dtype
+        if wanted is not float16 and wanted is not bfloat16:  # which take what is too large as infinite
+            value = as_element(value, wanted)
     try:
         if index is Ellipsis and target._array.__class__ is np.ndarray:
             backend_for(target._array).overwrite(target._array, value)

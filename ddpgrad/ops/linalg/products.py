@@ -10,6 +10,7 @@ from itertools import pairwise
 from typing import Any, TypeVar
 
 from ...core.tensor import Tensor
+from ..creation.factories import as_element
 from ..dispatch.tensor_function import tensor_function
 from ..elementwise import binary, conversion
 from ..reduction import reduce
@@ -175,11 +176,7 @@ def _factor(name: str, like: Tensor, factor: Any) -> Any:
     category = like.dtype.category
     if category == 0:
         return bool(factor)
-    if category == 1:
-        return int(factor)
-    if isinstance(factor, complex) and category == 2:
-        raise RuntimeError(f"{name}(): the factor {factor} cannot be converted to type {like.dtype.name}")
-    return factor
+    return as_element(factor, like.dtype)  # which refuses what does not fit
 
 
 def _weighted(name: str, input: Tensor, product: Tensor, beta: Any, alpha: Any) -> Tensor:

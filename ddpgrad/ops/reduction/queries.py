@@ -11,6 +11,7 @@ from ...core.tensor import Tensor, wrap
 from ..dispatch.explain import must_be_tensor
 from ..dispatch.tensor_function import tensor_function
 from ..elementwise import binary, unary
+from ..elementwise.conversion import to
 from . import reduce
 
 
@@ -53,6 +54,8 @@ def isclose(
         close = binary.logical_or(close, binary.logical_and(unary.isnan(input), unary.isnan(other)))
     if input.dtype is dtypes.bool_:
         return close
+    if input.dtype.category == 1:  # the difference of small integers need not fit into their own type
+        input, other = to(input, dtypes.int64), to(other, dtypes.int64)
     distance = unary.abs(input - other)
     within = distance <= atol + unary.abs(rtol * other)
     return binary.logical_or(close, binary.logical_and(within, unary.isfinite(distance)))
