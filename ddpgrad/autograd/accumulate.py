@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 from weakref import ref
 
+from ..backend.layout import lies_like_leaf, room_for_gradient
 from ..backend.registry import SparseArray
 from ..core.errors import GraphError
 from ..core.tensor import Tensor, wrap
@@ -78,6 +79,16 @@ class AccumulateGrad(Node):
                 bucket._array += grad
             bucket._versions[0] += 1
         elif current is None:
+            own = leaf._array
+            # As in PyTorch, so that programs may view the gradient of a contiguous parameter as a vector.
+            if (
+                grad.__class__ is own.__class__
+                and grad.strides != own.strides
+                and not lies_like_leaf(grad, own)
+            ):
+                moved = room_for_gradient(own, grad)
+                moved[...] = grad
+                grad = moved
             leaf._grad = wrap(grad)
         else:
             array = current._array
@@ -95,7 +106,9 @@ class AccumulateGrad(Node):
         leaf, sparse = self.variable, isinstance(grad._array, SparseArray)
         if leaf._grad is None:
             # A copy: the same tensor may be the gradient of other leaves, which later add to theirs in place.
-            leaf._grad = F.clone(grad) if sparse else F.new_zeros(grad.detach(), grad.shape).copy_(grad)
+            leaf._grad = (
+                F.clone(grad) if sparse else wrap(room_for_gradient(leaf._array, grad._array)).copy_(grad)
+            )
         else:
             leaf._grad = leaf._grad + grad if sparse else grad + leaf._grad
         return ()

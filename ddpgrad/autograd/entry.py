@@ -12,6 +12,7 @@ from ..backend.registry import backend_for
 from ..core.errors import GraphError, warn_program
 from ..core.modes import mode
 from ..core.overrides import overridable
+from ..core.size import contiguous_format
 from ..core.tensor import Size, Tensor, wrap
 from ..core.upcalls import tensor_vocabulary
 from . import engine
@@ -282,10 +283,10 @@ def retain_grad(self: Tensor) -> None:
     def keep(g: Tensor | None) -> None:
         tensor = owner()
         if tensor is not None and g is not None:
-            if tensor._grad is not None:
-                g = tensor._grad + g
-            # What `sum` passes on is one element in all places: a user's in-place operation would write it many times.
-            tensor._grad = g.clone() if 0 in g._array.strides else g
+            # A copy: others have what is passed on here, and what is written to `.grad` later is not for them.
+            tensor._grad = (
+                g.clone(memory_format=contiguous_format) if tensor._grad is None else tensor._grad + g
+            )
 
     node, nr = edge_of(self)
     assert node is not None

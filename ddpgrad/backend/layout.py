@@ -75,6 +75,25 @@ def is_in_order(array: Array, dims: Sequence[int]) -> bool:
     return True
 
 
+def lies_like_leaf(grad: Array, leaf: Array) -> bool:
+    """Whether `grad` may become the gradient of `leaf` as it lies: see `room_for_gradient`."""
+    dims = _order_of_gradient(leaf)
+    return bool(grad.flags.c_contiguous) if dims is None else is_in_order(grad, dims)
+
+
+def room_for_gradient(leaf: Array, grad: Array) -> Array:
+    """An empty array for the gradient of `leaf`: in its order of memory if it has no gaps, else contiguous."""
+    dims = _order_of_gradient(leaf) if leaf.shape == grad.shape else None
+    return empty_in_order(grad, grad.shape, grad.dtype, range(grad.ndim) if dims is None else dims)
+
+
+def _order_of_gradient(leaf: Array) -> Dims | None:
+    if leaf.flags.c_contiguous:
+        return None
+    dims = memory_order(leaf)
+    return dims if is_in_order(leaf, dims) else None
+
+
 def order_of_images(array: Array) -> Dims | None:
     """The order of channels_last for images that lie in it, be it with gaps; None for all else."""
     shape, strides = array.shape, array.strides

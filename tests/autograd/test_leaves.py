@@ -82,3 +82,39 @@ def test_data_can_be_replaced():
     (x * x).sum().backward()
     assert (x.grad * x * x).grad_fn.next_functions[1][0] is node
     assert x.grad.dtype is torch.float64 and x.grad.tolist() == [4.0] * 3
+
+
+@pytest.mark.filterwarnings("ignore:Using backward.. with create_graph=True:UserWarning")
+@pytest.mark.parametrize("create_graph", [False, True])
+@pytest.mark.parametrize(
+    ("leaf", "strides"),
+    [
+        (torch.ones(2, 3), (3, 1)),
+        (torch.ones(3, 2).t(), (1, 2)),
+        (torch.ones(4, 6)[::2, ::2], (3, 1)),
+        (torch.ones(2, 2, 3, 2).to(memory_format=torch.channels_last), (12, 1, 4, 2)),
+    ],
+)
+def test_a_gradient_lies_in_memory_as_its_leaf_does(leaf, strides, create_graph):
+    """Whatever was computed with the leaf; so the gradient of a contiguous parameter can be viewed as a vector."""
+    leaf = leaf.detach().requires_grad_()
+    for order in (range(leaf.ndim), range(leaf.ndim)[::-1]):
+        leaf.grad = None
+        moved = leaf.permute(*order) * 1
+        given = torch.arange(float(leaf.numel())).reshape(moved.shape)
+        moved.backward(given, create_graph=create_graph)
+        assert leaf.grad.stride() == strides
+        assert torch.equal(leaf.grad.permute(*order), given)
+
+
+def test_a_retained_gradient_is_nobody_elses():
+    x = torch.ones(2, requires_grad=True)
+    y = x * 1
+    z = y.reshape(2, 1)
+    y.retain_grad()
+    z.retain_grad()
+    given = torch.ones(2, 1)
+    z.backward(given)
+    given.mul_(3)
+    z.grad.mul_(5)
+    assert (x.grad.tolist(), y.grad.tolist(), z.grad.tolist()) == ([1.0, 1.0], [1.0, 1.0], [[5.0], [5.0]])
