@@ -323,3 +323,56 @@ def test_the_attributes_of_a_parameter_are_those_that_the_program_set():
     assert parameter.grad.tolist() == [2.0, 2.0] and other.grad.tolist() == [5.0, 5.0]
     del parameter.__dict__["mine"]
     assert not vars(parameter) and type(parameter)(parameter.to("cpu"), **vars(parameter)).shape == (2,)
+
+
+class _Unused(nn.Module):
+    def forward(self, x, other):
+        return x * 2, other * 3
+
+
+def test_a_backward_hook_sees_zeros_where_no_gradient_came() -> None:
+    module, seen = _Unused(), []
+    module.register_full_backward_hook(lambda m, gi, go: seen.append((gi, go)))
+    x, other = torch.ones(2, requires_grad=True), torch.ones(2, requires_grad=True)
+    module(x, other)[0].sum().backward()
+    ((gi, go),) = seen
+    assert [g.tolist() for g in (*gi, *go)] == [[2.0, 2.0], [0.0, 0.0], [1.0, 1.0], [0.0, 0.0]]
+
+
+def test_a_backward_hook_cannot_change_gradients_that_nobody_asked_for() -> None:
+    layer = nn.Linear(2, 1)
+    with (
+        layer.register_full_backward_hook(lambda m, gi, go: gi),
+        pytest.warns(UserWarning, match="no inputs require"),
+    ):
+        layer(torch.ones(1, 2)).sum().backward()
+    layer.register_full_backward_hook(lambda m, gi, go: (torch.ones(1, 2),))
+    with pytest.raises(RuntimeError, match="always return None"), pytest.warns(UserWarning):
+        layer(torch.ones(1, 2)).sum().backward()
+
+
+def test_neither_hooks_nor_loading_make_cycles() -> None:
+    x = torch.ones(1, 2, requires_grad=True)
+
+    def use(layer: nn.Module) -> None:
+        layer.register_full_backward_pre_hook(lambda m, go: None)
+        layer.register_full_backward_hook(lambda m, gi, go: None)
+        layer(x).sum().backward()
+        layer.load_state_dict(nn.Linear(2, 1).state_dict())
+
+    use(nn.Linear(2, 1))
+    gc.collect()
+    gc.disable()
+    try:
+        use(nn.Linear(2, 1))
+        assert gc.collect() == 0
+    finally:
+        gc.enable()
+
+
+def test_a_hook_of_one_node_says_that_it_does_not_see_all() -> None:
+    net, seen = nn.Sequential(nn.Linear(2, 2), nn.ReLU()), []
+    net.register_backward_hook(lambda m, gi, go: seen.append(len(gi)))
+    with pytest.warns(FutureWarning, match="multiple autograd Nodes"):
+        net(torch.ones(1, 2)).sum().backward()
+    assert seen == [1]

@@ -39,6 +39,8 @@ _hooks: RankLocal[_Hooks] = RankLocal(_Hooks)
 
 def replaced(what: str, module: Tree, name: str, member: Any) -> Any:
     """`member` as the hooks of its kind ("parameter", "buffer", "module") hand it on."""
+    if not of_all.raised:
+        return member
     for hook in list(getattr(_hooks.get(), what).values()):
         changed = hook(module, name, member)
         if changed is not None:

@@ -140,6 +140,38 @@ def _has_extra(module: Module, method: str) -> bool:
     return getattr(type(module), method) is not getattr(ExtraState, method)
 
 
+def _descend(
+    module: Module,
+    values: dict[str, Any],
+    prefix: str,
+    versions: Mapping[str, Any],
+    assign: bool,
+    found: tuple[list[str], list[str], list[str]],
+) -> None:
+    """`load` for `module` and all below. found: keys that are missing, and unexpected ones, and errors."""
+    metadata = dict(versions.get(prefix[:-1], {}))
+    if assign:
+        metadata["assign_to_params_buffers"] = True
+    arguments = (values, prefix, metadata, True, *found)
+    own_hooks = module._state_hooks
+    if own_hooks is not None:
+        for hook, with_module in list(own_hooks.load_pre.values()):
+            hook(*((module,) if with_module else ()), *arguments)
+    module._load_from_state_dict(*arguments)
+    for name, child in module._modules.items():
+        if child is not None:
+            below = f"{prefix}{name}."
+            own = {k: v for k, v in values.items() if k.startswith(below)}
+            _descend(child, own, below, versions, assign, found)
+    if own_hooks is not None:
+        for hook in list(own_hooks.load_post.values()):
+            if hook(module, IncompatibleKeys(*found[:2])) is not None:
+                raise AssertionError(
+                    "Hooks registered with `register_load_state_dict_post_hook` are not expected to return new "
+                    "values: change the lists of incompatible_keys in place"
+                )
+
+
 def load(module: Module, state_dict: Mapping[str, Any], strict: bool, assign: bool) -> IncompatibleKeys:
     """Copy `state_dict` into the tree below `module`; one error lists all that is wrong."""
     if not isinstance(state_dict, Mapping):
@@ -150,30 +182,8 @@ def load(module: Module, state_dict: Mapping[str, Any], strict: bool, assign: bo
     unexpected: list[str] = []
     errors: list[str] = []
 
-    def descend(part: Module, values: dict[str, Any], prefix: str) -> None:
-        metadata = dict(versions.get(prefix[:-1], {}))
-        if assign:
-            metadata["assign_to_params_buffers"] = True
-        arguments = (values, prefix, metadata, True, missing, unexpected, errors)
-        own_hooks = part._state_hooks
-        if own_hooks is not None:
-            for hook, with_module in list(own_hooks.load_pre.values()):
-                hook(*((part,) if with_module else ()), *arguments)
-        part._load_from_state_dict(*arguments)
-        for name, child in part._modules.items():
-            if child is not None:
-                below = f"{prefix}{name}."
-                descend(child, {k: v for k, v in values.items() if k.startswith(below)}, below)
-        if own_hooks is not None:
-            for hook in list(own_hooks.load_post.values()):
-                if hook(part, IncompatibleKeys(missing, unexpected)) is not None:
-                    raise AssertionError(
-                        "Hooks registered with `register_load_state_dict_post_hook` are not expected to return new "
-                        "values: change the lists of incompatible_keys in place"
-                    )
-
     with no_grad():
-        descend(module, values, "")
+        _descend(module, values, "", versions, assign, (missing, unexpected, errors))
     problems = list(errors)
     if strict:
         if unexpected:

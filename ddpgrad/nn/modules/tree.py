@@ -142,9 +142,7 @@ class Tree:
             self.register_parameter(name, value)
         elif isinstance(value, Tree):
             self._make_room(name, _MODULES, "module")
-            self._modules[name] = (
-                registration.replaced("module", self, name, value) if registration.of_all.raised else value
-            )
+            self._modules[name] = registration.replaced("module", self, name, value)
         elif isinstance(value, Buffer):
             self._make_room(name, _BUFFERS, "buffers")
             self.register_buffer(name, value, value.persistent)
@@ -155,13 +153,11 @@ class Tree:
         elif name in own.get(_MODULES, ()):
             if value is not None:
                 raise TypeError(_wrong_kind(value, "child module", name, "torch.nn.Module or None expected"))
-            own[name] = None
+            own[name] = registration.replaced("module", self, name, None)
         elif name in own.get(_BUFFERS, ()):
             if value is not None and not isinstance(value, Tensor):
                 raise TypeError(_wrong_kind(value, "buffer", name, "torch.Tensor or None expected"))
-            own[name] = (
-                registration.replaced("buffer", self, name, value) if registration.of_all.raised else value
-            )
+            own[name] = registration.replaced("buffer", self, name, value)
         else:
             object.__setattr__(self, name, value)
 
@@ -210,7 +206,7 @@ class Tree:
                 f"Cannot assign non-leaf Tensor to parameter '{name}': it was computed by "
                 f"{param._grad_fn.name()}. Express '{name}' as a function of another Tensor in forward()."
             )
-        if param is not None and registration.of_all.raised:
+        if param is not None:
             param = registration.replaced("parameter", self, name, param)
         self._parameters[name] = param
 
@@ -219,8 +215,7 @@ class Tree:
         self._check_name(name, "buffer", _BUFFERS)
         if tensor is not None and not isinstance(tensor, Tensor):
             raise TypeError(_wrong_kind(tensor, "buffer", name, "torch.Tensor or None required"))
-        if registration.of_all.raised:
-            tensor = registration.replaced("buffer", self, name, tensor)
+        tensor = registration.replaced("buffer", self, name, tensor)
         self._buffers[name] = tensor
         if persistent:
             self._non_persistent_buffers_set.discard(name)
@@ -232,8 +227,7 @@ class Tree:
         if module is not None and not isinstance(module, Tree):
             raise TypeError(f"{type(module).__name__} is not a Module subclass")
         self._check_name(name, "module", _MODULES)
-        if registration.of_all.raised:
-            module = registration.replaced("module", self, name, module)
+        module = registration.replaced("module", self, name, module)
         self._modules[name] = module
 
     register_module = add_module

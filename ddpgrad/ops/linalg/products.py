@@ -306,16 +306,17 @@ def linalg_multi_dot(tensors: Sequence[Tensor]) -> Tensor:
                 "multiplied"
             )
     split = _cheapest_splits([t.shape[0] for t in tensors] + [tensors[-1].shape[1]])
-
-    def product(i: int, j: int) -> Tensor:
-        if i == j:
-            return tensors[i]
-        k = split[i, j]
-        return matrix.matmul(product(i, k), product(k + 1, j))
-
-    result = product(0, count - 1)
+    result = _chain(tensors, split, 0, count - 1)
     result = shape.squeeze(result, 1) if last else result
     return shape.squeeze(result, 0) if first else result
+
+
+def _chain(tensors: list[Tensor], split: dict[tuple[int, int], int], i: int, j: int) -> Tensor:
+    """The product of matrices i..j, each part of which is split as `split` says."""
+    if i == j:
+        return tensors[i]
+    k = split[i, j]
+    return matrix.matmul(_chain(tensors, split, i, k), _chain(tensors, split, k + 1, j))
 
 
 def _cheapest_splits(sizes: Sequence[int]) -> dict[tuple[int, int], int]:
