@@ -310,3 +310,14 @@ def test_each_sequence_of_a_batch_is_what_it_is_alone(kind: Any, steps: int, hid
         alone = layer(own)[0]
         assert torch.allclose(out[:, i : i + 1], alone, atol=1e-6)
         assert torch.allclose(slope[:, i : i + 1], torch.autograd.grad(alone.sum(), own)[0], atol=1e-6)
+
+
+@pytest.mark.parametrize("weight", [None, [1.0, 2.0, 0.5]])
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_targets_that_are_all_ignored_have_no_gradient(weight, smoothing):
+    """The mean over none of them is nan."""
+    x = torch.randn(4, 3, requires_grad=True)
+    weight = None if weight is None else torch.tensor(weight)
+    loss = F.cross_entropy(x, torch.full((4,), -100), weight=weight, label_smoothing=smoothing)
+    loss.backward()
+    assert loss.isnan() and x.grad.tolist() == [[0.0] * 3] * 4

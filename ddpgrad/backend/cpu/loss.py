@@ -112,7 +112,8 @@ def nll_loss_backward(
     if not _handles(input, places) or not compiled_for(g, input, share):
         return NotImplemented
     out = np.zeros(input.shape, input.dtype)
-    rows = np.broadcast_to(g if total is None else g / total, share.shape)
+    with np.errstate(divide="ignore", invalid="ignore"):  # no target at all
+        rows = np.broadcast_to(g if total is None else g / total, share.shape)
     _nll_backward(rows, np.ascontiguousarray(places), np.ascontiguousarray(share), out)
     return out
 

@@ -155,6 +155,8 @@ def cross_entropy_backward(
     share = _shares(F, input, target, weight, ignore_index, label_smoothing, reduction)
     # d(-sum_j share_j logp_j)/dx = softmax(x) * sum(share) - share
     grad = F.softmax(input, 1) * F.sum(share, 1, True) - share
+    if reduction == "mean":  # where all are ignored the shares are nan, the gradient is 0
+        grad = F.where(F.asarray((target != ignore_index)[:, None]), grad, F.full_like(grad, 0))
     return grad * (F.unsqueeze(g, 1) if reduction == "none" else g)
 
 
