@@ -57,8 +57,19 @@ class Parameter(Tensor, metaclass=_ParameterMeta):
         return copied  # type: ignore[return-value]
 
 
-class Buffer(Tensor):
-    """A tensor that becomes a module's buffer when it is assigned as an attribute."""
+class _BufferMeta(type):
+    """`isinstance(x, Buffer)` holds for what `Buffer()` returned."""
+
+    def __instancecheck__(cls, instance: Any) -> bool:
+        marked = cls is Buffer and isinstance(instance, Tensor) and getattr(instance, "_is_buffer", False)
+        return marked or super().__instancecheck__(instance)
+
+
+class Buffer(Tensor, metaclass=_BufferMeta):
+    """A tensor that becomes a module's buffer when it is assigned as an attribute.
+
+    It is of the class of `data`, whose memory it shares, with a mark that a module looks for.
+    """
 
     __slots__ = ()
     __torch_function__ = staticmethod(disabled)
@@ -67,10 +78,13 @@ class Buffer(Tensor):
     def __new__(cls, data: Tensor | None = None, *, persistent: bool = True) -> Any:
         if data is None:
             data = empty(0)
-        buffer = wrap(data._array, cls)
-        buffer._versions = data._versions
-        buffer.persistent = persistent
-        return buffer
+        return _marked(data.detach().requires_grad_(data.requires_grad), persistent)
+
+
+def _marked(tensor: Any, persistent: bool) -> Any:
+    """`tensor`, as a buffer."""
+    tensor.persistent, tensor._is_buffer = persistent, True
+    return tensor
 
 
 class UninitializedTensorMixin(Tensor):
@@ -125,7 +139,8 @@ class UninitializedTensorMixin(Tensor):
 
     def materialize(self, shape: Any, device: Any = None, dtype: Any = None) -> None:
         """Become an ordinary parameter or buffer of `shape`, with values left to be filled in."""
-        self.data = empty(tuple(shape), device=device or self.device, dtype=dtype or self.dtype)
+        shape = (shape,) if isinstance(shape, int) else tuple(shape)
+        self.data = empty(shape, device=device or self.device, dtype=dtype or self.dtype)
         self.__class__ = self.cls_to_become  # type: ignore[assignment]
 
     def share_memory_(self) -> Tensor:
@@ -158,7 +173,7 @@ class UninitializedParameter(UninitializedTensorMixin, Parameter):
         return Parameter.__new__(cls, empty(0, device=device, dtype=dtype), requires_grad)
 
 
-class UninitializedBuffer(UninitializedTensorMixin, Buffer):
+class UninitializedBuffer(UninitializedTensorMixin, Tensor):
     """A buffer whose shape a lazy module learns from its first input."""
 
     __slots__ = ()
@@ -166,9 +181,9 @@ class UninitializedBuffer(UninitializedTensorMixin, Buffer):
     def __new__(
         cls, requires_grad: bool = False, device: Any = None, dtype: Any = None, persistent: bool = True
     ) -> Any:
-        buffer = Buffer.__new__(cls, empty(0, device=device, dtype=dtype), persistent=persistent)
+        buffer = wrap(empty(0, device=device, dtype=dtype)._array, cls)
         buffer._requires_grad = requires_grad
-        return buffer
+        return _marked(buffer, persistent)
 
 
 def is_lazy(tensor: Any) -> TypeGuard[UninitializedTensorMixin]:

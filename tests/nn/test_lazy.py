@@ -84,3 +84,9 @@ def test_a_users_lazy_module():
     assert module(torch.ones(1, 3)).tolist() == [[2.0, 2.0, 2.0]] and type(module) is Scaled
     with pytest.raises(RuntimeError, match="LazyScaled has not been fully initialized"):
         LazyScaled(learns=False)(torch.ones(1, 3))
+
+
+def test_materialize_takes_one_size():
+    t = UninitializedParameter()
+    t.materialize(3)
+    assert type(t) is nn.Parameter and t.shape == (3,)

@@ -6,6 +6,7 @@ from typing import Any
 
 from ...autograd.grad_mode import no_grad
 from ...core.tensor import Tensor
+from ...ops.linalg.products import vdot
 from .. import functional as F
 from ..modules.conv import ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
 from ..modules.module import Module
@@ -21,6 +22,10 @@ def norm_except_dim(v: Tensor, dim: int | None) -> Tensor:
     """The 2-norm over all dimensions but `dim`, which are kept with length 1; of everything for None or -1."""
     if dim is None or dim == -1:
         return v.norm()
+    if not -v.ndim <= dim < v.ndim:
+        raise IndexError(
+            f"Dimension out of range (expected to be in range of [-{v.ndim}, {v.ndim - 1}], but got {dim})"
+        )
     rest = tuple(i for i in range(v.ndim) if i != dim % v.ndim)
     return v.norm(2, rest, True) if rest else v.abs()
 
@@ -93,7 +98,7 @@ class _SpectralNorm(Module):
         with no_grad():
             for _ in range(times):
                 self._u.copy_(F.normalize(matrix @ self._v, dim=0, eps=self.eps))
-                self._v.copy_(F.normalize(matrix.T @ self._u, dim=0, eps=self.eps))
+                self._v.copy_(F.normalize(matrix.mH @ self._u, dim=0, eps=self.eps))
 
     def forward(self, weight: Tensor) -> Tensor:
         if weight.ndim == 1:
@@ -103,7 +108,7 @@ class _SpectralNorm(Module):
             self._iterate(matrix, self.n_power_iterations)
         # Copies, since the next forward changes the buffers before this one's backward.
         u, v = self._u.clone(), self._v.clone()
-        return weight / (u @ (matrix @ v))
+        return weight / vdot(u, matrix @ v)
 
     def right_inverse(self, value: Tensor) -> Tensor:
         """The value itself."""

@@ -67,11 +67,21 @@ class ParametrizationList(ModuleList):
                     "When `right_inverse` outputs one tensor, it may not change the dtype.\n"
                     f"original.dtype: {original.dtype}\nright_inverse(original).dtype: {new.dtype}"
                 )
+            if new.device != original.device:
+                raise ValueError(
+                    "When `right_inverse` outputs one tensor, it may not change the device.\n"
+                    f"original.device: {original.device}\nright_inverse(original).device: {new.device}"
+                )
             original.data = new.data  # the same parameter, which an optimizer may know already
             _register(self, "original", original)
         elif isinstance(new, Sequence):
             self.ntensors = len(new)
             for i, part in enumerate(new):
+                if not isinstance(part, Tensor):
+                    raise ValueError(
+                        "'right_inverse' must return a Tensor or a Sequence of tensors (list, tuple...). Got element "
+                        f"{i} of the sequence with type {type(part).__name__}."
+                    )
                 part = part.detach()
                 if isinstance(original, Parameter):
                     part = Parameter(part, original.requires_grad)
@@ -84,9 +94,11 @@ class ParametrizationList(ModuleList):
         if not unsafe:
             _check_like(self(), original, "Registering a parametrization", "tensor")
 
+    def _original_names(self) -> list[str]:
+        return ["original"] if self.is_tensor else [f"original{i}" for i in range(self.ntensors)]
+
     def _originals(self) -> list[Tensor]:
-        names = ["original"] if self.is_tensor else [f"original{i}" for i in range(self.ntensors)]
-        return [getattr(self, name) for name in names]
+        return [getattr(self, name) for name in self._original_names()]
 
     def right_inverse(self, value: Tensor) -> None:
         """Change what the tensor is computed from so that it becomes `value`."""
@@ -149,6 +161,19 @@ def _check_like(found: Any, expected: Tensor, act: str, what: str) -> None:
             )
 
 
+def _check_inverse(found: Any, expected: Tensor) -> None:
+    """What a parametrization after the first starts from must be a tensor of the dtype and shape of `expected`."""
+    if not isinstance(found, Tensor):
+        raise ValueError(f"parametrization.right_inverse must return a tensor. Got: {type(found).__name__}")
+    for name in ("dtype", "shape"):
+        if getattr(found, name) != getattr(expected, name):
+            raise ValueError(
+                f"The tensor returned by parametrization.right_inverse must have the same {name} as the tensor it is "
+                f"registered on, unless the `unsafe` flag is enabled: got {getattr(found, name)}, expected "
+                f"{getattr(expected, name)}"
+            )
+
+
 def _register(module: Module, name: str, tensor: Tensor) -> None:
     if isinstance(tensor, Parameter):
         module.register_parameter(name, tensor)
@@ -185,6 +210,8 @@ def register_parametrization(
         if not unsafe:
             value = getattr(module, tensor_name)
             _check_like(parametrization(value), value, "Registering a parametrization", "tensor")
+            if hasattr(parametrization, "right_inverse"):
+                _check_inverse(_inverse(parametrization, value, value), value)
         chain.append(parametrization)
         chain.unsafe |= unsafe
     elif tensor_name in module._buffers or tensor_name in module._parameters:
@@ -270,13 +297,10 @@ def transfer_parametrizations_and_params(
     names = list(from_module.parametrizations) if tensor_name is None else [tensor_name]
     for name in names:
         if not hasattr(to_module, name):
-            value = getattr(from_module, name).detach().clone()
-            _register(to_module, name, Parameter(value))
+            _register(to_module, name, Parameter(getattr(from_module, name).detach().clone()))
         for parametrization in from_module.parametrizations[name]:
             register_parametrization(to_module, name, parametrization)
-        chain = to_module.parametrizations[name]
-        for original, own in zip(
-            from_module.parametrizations[name]._originals(), chain._originals(), strict=True
-        ):
-            own.data.copy_(original.data)
+        source, chain = from_module.parametrizations[name], to_module.parametrizations[name]
+        for original in source._original_names():
+            setattr(chain, original, getattr(source, original))
     return to_module

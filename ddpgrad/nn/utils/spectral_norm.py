@@ -8,7 +8,7 @@ from ...autograd.grad_mode import no_grad
 from ...core.tensor import Tensor
 from .. import functional as F
 from ..modules.module import Module
-from ..parameter import Parameter
+from ..parameter import Parameter, is_lazy
 from .parametrizations import _TRANSPOSED, as_matrix
 
 
@@ -54,6 +54,8 @@ def spectral_norm(
         dim = 1 if isinstance(module, _TRANSPOSED) else 0
     hook = SpectralNorm(name, n_power_iterations, dim, eps)
     weight = getattr(module, name)
+    if is_lazy(weight):
+        raise ValueError("The module passed to `SpectralNorm` can't have uninitialized parameters.")
     with no_grad():
         height, width = as_matrix(weight, dim).shape
         u = F.normalize(weight.new_empty(height).normal_(0, 1), dim=0, eps=eps)
