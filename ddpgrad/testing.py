@@ -23,13 +23,17 @@ from .backend.dtype import (
     float32,
     float64,
     iinfo,
+    int64,
+    promote_types,
 )
 from .core.size import MemoryFormat
+from .core.size import strided as torch_strided
 from .core.tensor import Tensor
 from .distributed import simulate
 from .ops.creation.data import as_tensor
 from .ops.creation.factories import empty
 from .ops.elementwise.complex import view_as_real
+from .ops.reduction.queries import isclose
 
 # (relative, absolute): what PyTorch allows by default; other types must be equal.
 _TOLERANCES: dict[DType, tuple[float, float]] = {
@@ -40,6 +44,9 @@ _TOLERANCES: dict[DType, tuple[float, float]] = {
     complex64: (1.3e-6, 1e-5),
     complex128: (1e-7, 1e-7),
 }
+
+_BOOLS = (bool, np.bool_)
+_NUMBERS = (int, float, complex, np.number)
 
 
 def assert_close(
@@ -58,21 +65,31 @@ def assert_close(
 ) -> None:
     """Raise AssertionError unless |actual - expected| <= atol + rtol * |expected| everywhere.
 
-    Takes tensors, arrays, numbers, and sequences and mappings of them. rtol and atol: both or
-    neither; by default they go by the dtypes. The message counts the mismatches and shows the
-    greatest differences and where they are.
+    Takes tensors, arrays, numbers, and sequences and mappings of them; numbers have the tolerances of
+    float64, and must be of one type as tensors must be of one dtype. rtol and atol: both or neither; by
+    default they go by the dtypes. The message counts the mismatches and shows the greatest differences
+    and where they are.
     """
     if (rtol is None) != (atol is None):
         raise ValueError(
-            f"rtol and atol must both be specified or both be unspecified, got rtol={rtol} and atol={atol}"
+            "Both 'rtol' and 'atol' must be either specified or omitted, "
+            f"but got no {'rtol' if rtol is None else 'atol'}."
         )
-    pair = _Pair(rtol, atol, equal_nan, check_device, check_dtype, check_stride)
+    pair = _Pair(
+        rtol, atol, equal_nan, allow_subclasses, check_device, check_dtype, check_layout, check_stride
+    )
+    _compare(pair, actual, expected, msg)
+
+
+def _compare(pair: _Pair, actual: Any, expected: Any, msg: str | Callable[[str], str] | None) -> None:
     try:
         pair.compare(actual, expected, "")
     except AssertionError as error:
-        if msg is None:
-            raise
-        raise AssertionError(msg(str(error)) if callable(msg) else msg) from None
+        if callable(msg):
+            raise AssertionError(msg(str(error))) from None
+        if isinstance(msg, str):
+            raise AssertionError(msg) from None
+        raise
 
 
 _FORMER_TOLERANCES = {float16: (1e-3, 1e-3), float32: (1e-4, 1e-5), float64: (1e-5, 1e-8)}
@@ -183,11 +200,13 @@ def assert_equivalent(
         results = simulate(fn, size)
         for rank, result in enumerate(results[1:], start=1):
             about = f"with {size} ranks, rank {rank} does not have what rank 0 has"
-            assert_close(result, results[0], rtol=0, atol=0, equal_nan=True, msg=_after(about))
+            _compare(_Pair(0, 0, True), result, results[0], _after(about))
         if size == world_sizes[0]:
             first = results[0]
         about = f"{size} ranks do not give what {world_sizes[0]} give"
-        assert_close(results[0], first, rtol=rtol, atol=atol, equal_nan=True, msg=_after(about))
+        # Numbers are mostly losses, sums of float32.
+        pair = _Pair(rtol, atol, True, numbers=_TOLERANCES[float32])
+        _compare(pair, results[0], first, _after(about))
 
 
 def _after(about: str) -> Callable[[str], str]:
@@ -202,25 +221,33 @@ class _Pair:
         rtol: float | None,
         atol: float | None,
         equal_nan: bool,
-        check_device: bool,
-        check_dtype: bool,
-        check_stride: bool,
+        allow_subclasses: bool = True,
+        check_device: bool = True,
+        check_dtype: bool = True,
+        check_layout: bool = True,
+        check_stride: bool = False,
+        numbers: tuple[float, float] = _TOLERANCES[float64],
     ) -> None:
         self.tolerance = None if rtol is None or atol is None else (rtol, atol)
         self.equal_nan = equal_nan
+        self.allow_subclasses = allow_subclasses
         self.check_device = check_device
         self.check_dtype = check_dtype
+        self.check_layout = check_layout
         self.check_stride = check_stride
+        self.numbers = numbers
 
     def compare(self, actual: Any, expected: Any, where: str) -> None:
         """Raise AssertionError for the first difference; `where` says which part is compared."""
         if isinstance(actual, Mapping) and isinstance(expected, Mapping):
-            if set(actual) != set(expected):
-                only = [
-                    sorted(map(str, set(a) - set(b))) for a, b in ((actual, expected), (expected, actual))
-                ]
-                raise AssertionError(f"The keys of the mappings do not match:{_at(where)}\n"
-                                     f"only in actual: {only[0]}, only in expected: {only[1]}")  # fmt: skip
+            missing, added = (
+                sorted(set(a) - set(b), key=str) for a, b in ((expected, actual), (actual, expected))
+            )
+            if missing or added:
+                raise AssertionError(
+                    f"The keys of the mappings do not match:\nMissing keys in the actual mapping: {missing}\n"
+                    f"Additional keys in the actual mapping: {added}{_at(where)}"
+                )
             for key in expected:
                 self.compare(actual[key], expected[key], f"{where}[{key!r}]")
         elif _is_sequence(actual) and _is_sequence(expected):
@@ -233,62 +260,106 @@ class _Pair:
         elif actual is None or expected is None:
             if actual is not expected:
                 raise AssertionError(f"None mismatch: {actual} is not {expected}{_at(where)}")
+        elif isinstance(actual, _BOOLS) and isinstance(expected, _BOOLS):
+            if bool(actual) is not bool(expected):
+                raise AssertionError(f"Booleans mismatch: {actual} is not {expected}{_at(where)}")
+        elif isinstance(actual, _NUMBERS) and isinstance(expected, _NUMBERS):
+            self._numbers(*(n.item() if isinstance(n, np.generic) else n for n in (actual, expected)), where)
         else:
-            self._leaves(actual, expected, where)
+            self._tensors(*self._as_tensors(actual, expected, where), where)
 
-    def _leaves(self, actual: Any, expected: Any, where: str) -> None:
-        given = isinstance(actual, Tensor) or isinstance(expected, Tensor)
-        if given and not (isinstance(actual, Tensor) and isinstance(expected, Tensor)):
-            raise TypeError(
-                f"assert_close: expected two tensors, got {type(actual).__name__} and {type(expected).__name__}{_at(where)}"
-            )
-        arrays = isinstance(actual, np.ndarray) or isinstance(expected, np.ndarray)
-        a, b = as_tensor(actual).detach(), as_tensor(expected).detach()
-        if a.shape != b.shape:
-            raise AssertionError(
-                f"The values for attribute 'shape' do not match: {a.shape} != {b.shape}.{_at(where)}"
-            )
-        checks = [("device", self.check_device and given), ("dtype", self.check_dtype and (given or arrays))]
-        for name, wanted in checks:
-            if wanted and getattr(a, name) != getattr(b, name):
-                raise AssertionError(
-                    f"The values for attribute '{name}' do not match: {getattr(a, name)} != {getattr(b, name)}.{_at(where)}"
-                )
-        if self.check_stride and a.stride() != b.stride():
-            raise AssertionError(
-                f"The values for attribute 'stride()' do not match: {a.stride()} != {b.stride()}.{_at(where)}"
-            )
-        if a.is_meta and b.is_meta:
+    def _numbers(self, a: complex, b: complex, where: str) -> None:
+        if self.check_dtype and type(a) is not type(b):
+            raise AssertionError(f"The (d)types do not match: {type(a)} != {type(b)}.{_at(where)}")
+        exact = isinstance(a, int) and isinstance(b, int)
+        rtol, atol = self.tolerance or ((0.0, 0.0) if exact else self.numbers)
+        if a == b or (self.equal_nan and a != a and b != b):
             return
-        a, b = (t.to_dense() if t.is_sparse else t for t in (a, b))
+        difference = abs(a - b)
+        if not (math.isfinite(difference) and difference <= atol + rtol * abs(b)):
+            raise AssertionError(_scalars_differ(a, b, rtol, atol, "Scalars") + _at(where))
+
+    def _as_tensors(self, actual: Any, expected: Any, where: str) -> tuple[Tensor, Tensor]:
+        """Both as tensors; TypeError where they are none, or of types that have nothing to do with one another."""
+        related = isinstance(actual, type(expected)) or isinstance(expected, type(actual))
+        cause: Exception | None = None
+        if related and (self.allow_subclasses or type(actual) is type(expected)):
+            try:
+                return as_tensor(actual).detach(), as_tensor(expected).detach()
+            except (TypeError, ValueError, RuntimeError) as error:  # of no numbers, such as strings
+                cause = error
+        raise TypeError(
+            "No comparison pair was able to handle inputs of type "
+            f"{type(actual)} and {type(expected)}.{_at(where)}"
+        ) from cause
+
+    def _tensors(self, a: Tensor, b: Tensor, where: str) -> None:
+        strided = a.layout == b.layout == torch_strided
+        for name, wanted, values in (
+            ("shape", True, (a.shape, b.shape)),
+            ("layout", self.check_layout, (a.layout, b.layout)),
+            ("stride()", self.check_stride and strided, (a.stride(), b.stride())),
+            ("device", self.check_device, (a.device, b.device)),
+            ("dtype", self.check_dtype, (a.dtype, b.dtype)),
+        ):
+            if wanted and values[0] != values[1]:
+                raise AssertionError(
+                    f"The values for attribute '{name}' do not match: {values[0]} != {values[1]}.{_at(where)}"
+                )
+        if a.is_meta or b.is_meta:
+            return
         rtol, atol = self.tolerance or tuple(
             max(pair) for pair in zip(*(_TOLERANCES.get(t.dtype, (0.0, 0.0)) for t in (a, b)), strict=True)
         )
-        self._numbers(_wide(a), _wide(b), rtol, atol, where)
+        if a.device != b.device:
+            a, b = a.cpu(), b.cpu()
+        if a.dtype != b.dtype:
+            a, b = (t.to(promote_types(a.dtype, b.dtype)) for t in (a, b))
+        if a.layout != b.layout:
+            a, b = a.to_dense(), b.to_dense()
+        if a.is_sparse:
+            for what, count in (("sparse dimensions", Tensor.sparse_dim), ("specified values", Tensor._nnz)):
+                if count(a) != count(b):
+                    raise AssertionError(
+                        f"The number of {what} in sparse COO tensors does not match: {count(a)} != {count(b)}{_at(where)}"
+                    )
+            self._values(a._indices(), b._indices(), 0.0, 0.0, "Sparse COO indices", where)
+            self._values(a._values(), b._values(), rtol, atol, "Sparse COO values", where)
+        else:
+            self._values(a, b, rtol, atol, None, where)
 
-    def _numbers(self, a: np.ndarray, b: np.ndarray, rtol: float, atol: float, where: str) -> None:
-        close = np.isclose(a, b, rtol=rtol, atol=atol, equal_nan=self.equal_nan)
+    def _values(self, a: Tensor, b: Tensor, rtol: float, atol: float, what: str | None, where: str) -> None:
+        close = isclose(a, b, rtol=rtol, atol=atol, equal_nan=self.equal_nan)
         if close.all():
             return
-        with np.errstate(all="ignore"):
-            absolute = np.where(close, 0, np.abs(a - b))
-            relative = np.where(close, 0, absolute / np.abs(b))
         if a.ndim == 0:
-            kind = "Tensor-likes" if where else "Scalars"
-            text = (
-                f"{kind} are not close!\n\nExpected {b.item()} but got {a.item()}.\n"
-                f"Absolute difference: {absolute.item()} (up to {atol} allowed)\n"
-                f"Relative difference: {relative.item()} (up to {rtol} allowed)"
+            raise AssertionError(
+                _scalars_differ(a.item(), b.item(), rtol, atol, what or "Scalars") + _at(where)
             )
-        else:
-            wrong = close.size - int(close.sum())
-            text = (
-                f"Tensor-likes are not {'equal' if rtol == atol == 0 else 'close'}!\n\n"
-                f"Mismatched elements: {wrong} / {close.size} ({100 * wrong / close.size:.1f}%)\n"
-                f"Greatest absolute difference: {_greatest(absolute)} (up to {atol} allowed)\n"
-                f"Greatest relative difference: {_greatest(relative)} (up to {rtol} allowed)"
-            )
-        raise AssertionError(text + _at(where))
+        wrong = close.numel() - int(close.sum())
+        if a.dtype.category < float32.category:
+            a, b = a.to(int64), b.to(int64)
+        absolute = (a - b).abs().masked_fill(close, 0)
+        relative = (absolute / b.abs()).masked_fill(close, 0)
+        raise AssertionError(
+            f"{what or 'Tensor-likes'} are not {'equal' if rtol == atol == 0 else 'close'}!\n\n"
+            f"Mismatched elements: {wrong} / {close.numel()} ({wrong / close.numel():.1%})\n"
+            f"Greatest absolute difference: {_greatest(absolute)}{_allowed(atol, rtol, atol)}\n"
+            f"Greatest relative difference: {_greatest(relative)}{_allowed(rtol, rtol, atol)}{_at(where)}"
+        )
+
+
+def _scalars_differ(a: complex, b: complex, rtol: float, atol: float, what: str) -> str:
+    difference = abs(a - b)
+    return (
+        f"{what} are not {'equal' if rtol == atol == 0 else 'close'}!\n\nExpected {b} but got {a}.\n"
+        f"Absolute difference: {difference}{_allowed(atol, rtol, atol)}\n"
+        f"Relative difference: {math.inf if b == 0 else difference / abs(b)}{_allowed(rtol, rtol, atol)}"
+    )
+
+
+def _allowed(tolerance: float, rtol: float, atol: float) -> str:
+    return "" if rtol == atol == 0 else f" (up to {tolerance} allowed)"
 
 
 def _at(where: str) -> str:
@@ -299,15 +370,9 @@ def _is_sequence(value: Any) -> bool:
     return isinstance(value, Sequence) and not isinstance(value, str)
 
 
-def _wide(t: Tensor) -> np.ndarray:
-    """The elements in the widest type of their kind, so that differences are exact enough and do not wrap."""
-    wide = {0: np.int64, 1: np.int64, 2: np.float64, 3: np.complex128}[t.dtype.category]
-    return t.cpu().numpy().astype(wide)
-
-
-def _greatest(differences: np.ndarray) -> str:
-    place = np.unravel_index(np.argmax(np.nan_to_num(differences, nan=np.inf)), differences.shape)
-    return f"{differences[place]} at index {tuple(int(i) for i in place)}"
+def _greatest(differences: Tensor) -> str:
+    place = np.unravel_index(int(differences.argmax()), differences.shape)
+    return f"{differences[place].item()} at index {tuple(int(i) for i in place)}"
 
 
 __all__ = ["assert_close", "assert_equivalent", "make_tensor"]

@@ -158,9 +158,24 @@ def test_close_and_not_close():
         ({"a": 1}, {"b": 1}, "keys"),
         (torch.tensor(1), torch.tensor(2), "Expected 2 but got 1"),
         (torch.full((1,), float("nan")), torch.ones(1), "not close"),
+        # Numbers have the tolerances of float64, and types as tensors have dtypes.
+        (1.0, 1.000001, r"Scalars are not close!(.|\n)*up to 1e-07"),
+        (1e300, 1e301, "Scalars are not close"),
+        ([3], [4], r"Scalars are not equal!(.|\n)*difference: 1\n(.|\n)*item \[0\]"),
+        (1, 1.0, "types do not match"),
+        (True, False, "Booleans mismatch"),
+        (torch.eye(2).to_sparse(), torch.eye(2), "'layout'"),
+        (torch.eye(2).to_sparse(), 2 * torch.eye(2).to_sparse(), "Sparse COO values"),
+        (torch.tensor([2**62]), torch.tensor([-(2**62)]), "not equal"),  # the difference wraps
     ):
         with pytest.raises(AssertionError, match=words):
             close(actual, expected)
+    close(1, 1.0, check_dtype=False)
+    for actual, expected in ((1, torch.tensor(1)), ({1}, {1}), ("a", "a")):
+        with pytest.raises(TypeError, match="No comparison pair"):
+            close(actual, expected)
+    with pytest.raises(TypeError, match="No comparison pair"):
+        close(torch.nn.Parameter(torch.ones(1)), torch.ones(1), allow_subclasses=False)
     with pytest.raises(AssertionError, match=r"^mine$"):
         close(1.0, 2.0, msg="mine")
     with pytest.raises(ValueError, match="rtol"):

@@ -161,3 +161,10 @@ def test_indices_that_were_changed_do_not_misplace_a_gradient():
 def test_errors(call: Callable[[], Any], error: type[Exception], text: str):
     with pytest.raises(error, match=text):
         call()
+
+
+def test_integers_are_close_by_their_difference_which_does_not_wrap():
+    big, byte = torch.tensor([2**62]), torch.tensor([0, 255], dtype=torch.uint8)
+    assert not torch.allclose(big, -big) and torch.allclose(big, big, rtol=0, atol=0)
+    assert torch.isclose(byte, byte.flip(0), rtol=0, atol=2).tolist() == [False, False]
+    assert torch.isclose(torch.tensor([True]), torch.tensor([False]), atol=1).item()

@@ -52,10 +52,10 @@ def isclose(
     close = binary.eq(input, other)
     if equal_nan:
         close = binary.logical_or(close, binary.logical_and(unary.isnan(input), unary.isnan(other)))
-    if input.dtype is dtypes.bool_:
+    if rtol == atol == 0:
         return close
-    if input.dtype.category == 1:  # the difference of small integers need not fit into their own type
-        input, other = to(input, dtypes.int64), to(other, dtypes.int64)
+    if not (input.dtype.is_floating_point or input.dtype.is_complex):  # a difference of integers may wrap
+        input, other = (to(t, dtypes.get_default_dtype()) for t in (input, other))
     distance = unary.abs(input - other)
     within = distance <= atol + unary.abs(rtol * other)
     return binary.logical_or(close, binary.logical_and(within, unary.isfinite(distance)))
