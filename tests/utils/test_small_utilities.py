@@ -5,6 +5,7 @@ import sys
 import weakref
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import ddpgrad as torch
@@ -115,3 +116,12 @@ def test_what_libraries_ask_of_datasets_and_loaders():
     assert data.ConcatDataset.cumsum(parts) == data.ConcatDataset(parts).cumulative_sizes == [2, 5]
     # accelerate makes a loader of a class before it gives it its attributes.
     assert data.DataLoader(data.TensorDataset).state_dict()["fits"]["number of samples"] is None
+
+
+@pytest.mark.parametrize("samples", [[1, "a"], [1.0, "3"], [1.0, "a"], [1, 10**30]])
+def test_numbers_are_not_collated_with_what_is_none(samples):
+    with pytest.raises((TypeError, ValueError, OverflowError, RuntimeError)):
+        data.default_collate(samples)
+    assert data.default_collate([1, 1j]).dtype is torch.complex64
+    texts = np.array(["a"])
+    assert data.default_convert(texts) is texts and data.default_convert(np.ones(2)).tolist() == [1.0, 1.0]

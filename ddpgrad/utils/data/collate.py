@@ -66,13 +66,20 @@ def collate_numpy_array_fn(batch: Sequence[Any], *, collate_fn_map: Any = None) 
 
 
 def collate_float_fn(batch: Sequence[float], *, collate_fn_map: Any = None) -> Tensor:
-    return wrap(np.array(batch, dtype=np.float64))
+    numbers = np.array(batch)
+    return wrap(numbers) if numbers.dtype == np.float64 else _tensor(batch, dtypes.float64)
 
 
 def collate_int_fn(batch: Sequence[int], *, collate_fn_map: Any = None) -> Tensor:
     numbers = np.array(batch)
-    floating = numbers.dtype.kind == "f"
-    return wrap(numbers.astype(dtypes.get_default_dtype().numpy) if floating else numbers)
+    return wrap(numbers) if numbers.dtype in (np.int64, np.bool_) else _tensor(batch, None)
+
+
+def _tensor(batch: Sequence[Any], dtype: dtypes.DType | None) -> Tensor:
+    """What is more than numbers of one type: NumPy makes texts of 1 and "a", and NaN of None."""
+    from ... import tensor
+
+    return tensor(list(batch), dtype=dtype)
 
 
 def collate_str_fn(batch: Sequence[Any], *, collate_fn_map: Any = None) -> Sequence[Any]:
@@ -95,8 +102,10 @@ default_collate_fn_map: CollateMap = {
 
 
 def default_convert(data: Any) -> Any:
-    """Turn the arrays inside one sample into tensors, without a batch dimension."""
+    """Turn the arrays inside one sample into tensors, without a batch dimension; those of texts and objects stay."""
     if isinstance(data, (np.ndarray, np.generic)):
+        if np_str_obj_array_pattern.search(data.dtype.str):
+            return data
         if data.dtype not in dtypes.BY_NUMPY:
             raise _refusal("default_convert", data)
         return wrap(np.asarray(data))
