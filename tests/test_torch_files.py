@@ -1,5 +1,6 @@
 """Files in PyTorch's form: every value comes back as it was, and nothing in a file runs unless the caller says so."""
 
+import copy
 import dataclasses
 import enum
 import functools
@@ -39,6 +40,27 @@ class Settings:
     class Inner:
         def __eq__(self, other):
             return vars(self) == vars(other)
+
+
+class Named(torch.Tensor):
+    pass
+
+
+class Slotted:
+    __slots__ = ("x", "y")
+
+
+class Wrapper(torch.Tensor):
+    __slots__ = ("inner",)
+
+
+class Told(torch.Tensor):
+    def __getstate__(self):
+        return "told", dict(vars(self))
+
+    def __setstate__(self, state):
+        self.how, attributes = state
+        vars(self).update(attributes)
 
 
 def test_what_overlaps_stays_shared_and_nothing_else_is_written(tmp_path):
@@ -203,3 +225,56 @@ def test_saving_warns_of_nothing(tmp_path):
             torch.nn.Linear(2, 2).state_dict(), tmp_path / "x.pt", _use_new_zipfile_serialization=False
         )
         torch.load(tmp_path / "x.pt", map_location="cpu", mmap=True)
+
+
+@pytest.mark.parametrize("weights_only", [True, False])
+def test_tensors_of_the_users_classes_come_back_with_what_lies_on_them(weights_only):
+    base = torch.arange(4.0)
+    wrapper = torch.ones(2, device="meta").as_subclass(Wrapper)
+    wrapper.inner = base
+    told = torch.ones(1).as_subclass(Told)
+    told.note = "it"
+    parameter = torch.nn.Parameter(torch.ones(2).as_subclass(Named))
+    slotted = Slotted()
+    slotted.x = 3
+    file = io.BytesIO()
+    torch.save([base, base[1:3].as_subclass(Named), wrapper, told, parameter, slotted], file)
+
+    def load():
+        file.seek(0)
+        return torch.load(file, weights_only=weights_only)
+
+    if weights_only:
+        with pytest.raises(pickle.UnpicklingError, match="Named"):
+            load()
+    with safe_globals([Named, Wrapper, Told, Slotted]):
+        base, part, wrapper, told, parameter, slotted = load()
+    base.fill_(7)
+    assert type(part) is Named and part.tolist() == [7.0, 7.0]  # still the same memory
+    assert type(wrapper) is Wrapper and wrapper.is_meta and wrapper.inner.data_ptr() == base.data_ptr()
+    assert type(told) is Told and (told.how, told.note) == ("told", "it")
+    assert type(parameter) is Named and isinstance(parameter, torch.nn.Parameter) and parameter.requires_grad
+    assert slotted.x == 3 and not hasattr(slotted, "y")
+
+
+def test_constants_layouts_and_what_has_no_shape_yet_go_through_a_file():
+    lazy = torch.nn.LazyLinear(2)
+    file = io.BytesIO()
+    torch.save([..., NotImplemented, torch.strided, lazy], file)
+    file.seek(0)
+    *constants, loaded = torch.load(file, weights_only=False)
+    assert constants == [..., NotImplemented, torch.strided]
+    assert isinstance(loaded.weight, torch.nn.UninitializedParameter) and loaded(torch.ones(1, 3)).shape == (
+        1,
+        2,
+    )
+    assert type(copy.copy(lazy.weight)) is torch.nn.UninitializedParameter
+
+
+def test_what_load_does_not_know_is_refused(tmp_path):
+    torch.save([1], tmp_path / "x.pt")
+    with pytest.raises(TypeError, match="weight_only"):
+        torch.load(tmp_path / "x.pt", weight_only=True)
+    with pytest.raises(RuntimeError, match="pickle_module"):
+        torch.load(tmp_path / "x.pt", pickle_module=pickle, weights_only=True)
+    assert torch.load(tmp_path / "x.pt", pickle_module=pickle) == [1]

@@ -236,7 +236,8 @@ class Reader:
             target.__setstate__(state)
         else:
             inner, slots = state if isinstance(state, tuple) and len(state) == 2 else (state, None)
-            vars(target).update(inner or {})
+            if inner:
+                vars(target).update(inner)
             for name, value in (slots or {}).items():
                 setattr(target, name, value)
 

@@ -16,8 +16,9 @@ from typing import Any
 
 from ..backend.device import Device
 from ..backend.dtype import DType
+from ..core.attributes import Attributes
 from ..core.errors import CheckpointError
-from ..core.size import Size
+from ..core.size import Layout, Size
 from ..core.storage import TypedStorage, UntypedStorage
 from ..core.tensor import Tensor, wrap
 from ..nn.parameter import Parameter
@@ -68,13 +69,13 @@ class Writer:
         if known is not None:
             self._out.append(b"h%c" % known if known < 256 else b"j" + struct.pack("<L", known))
             return
-        if isinstance(obj, Tensor) and plain_tensor(kind):
+        if isinstance(obj, Tensor) and (plain_tensor(kind) or of_the_user(kind)):
             if obj.is_sparse:
                 self._sparse(obj, where)
             else:
                 self._out.append(self._tensor(obj, where))
-                if obj.__dict__:
-                    self._value(dict(obj.__dict__), where)
+                if obj.__dict__ or not plain_tensor(kind):
+                    self._value(_state_of(obj), where)
                     self._out.append(b"tR")
         elif kind in (TypedStorage, UntypedStorage):
             self._out.append(self._tensor(obj, where))
@@ -100,8 +101,9 @@ class Writer:
         array, parameter = obj._array, isinstance(obj, Parameter)
         if parameter:
             self._out.append(b"ctorch._utils\n_rebuild_parameter\n")
-        layout = b"ctorch.serialization\n_get_layout\n" + text("torch.sparse_coo") + b"\x85R"
-        self._out.append(b"ctorch._utils\n_rebuild_sparse_tensor\n" + layout + b"(")
+        self._out.append(b"ctorch._utils\n_rebuild_sparse_tensor\n")
+        self._layout(obj.layout, where)
+        self._out.append(b"(")
         self._out += [self._tensor(wrap(array.indices), where), self._tensor(wrap(array.values), where)]
         size = b"ctorch\nSize\n" + numbers(array.shape) + b"\x85R"
         self._out.append(size + number(array.coalesced) + b"t\x86R")
@@ -129,6 +131,9 @@ class Writer:
     def _device(self, obj: Device, where: Place) -> None:
         index = b"\x85" if obj.index is None else number(obj.index) + b"\x86"
         self._out.append(b"ctorch\ndevice\n" + text(obj.type) + index + b"R")
+
+    def _layout(self, obj: Layout, where: Place) -> None:
+        self._out.append(b"ctorch.serialization\n_get_layout\n" + text(repr(obj)) + b"\x85R")
 
     def _size(self, obj: Size, where: Place) -> None:
         self._out.append(b"ctorch\nSize\n" + numbers(obj) + b"\x85R")
@@ -195,25 +200,7 @@ class Writer:
 
     def _name_of(self, obj: Any, where: Place) -> None:
         """A class or function, by the name under which it can be imported."""
-        module, name = module_of(obj), obj.__qualname__
-        found: Any = sys.modules.get(module)
-        for part in name.split("."):
-            found = getattr(found, part, None)
-        if found is not obj:
-            raise CheckpointError(
-                f"cannot save {in_words(where)}: {module}.{name} is no class or function of a module, so that no "
-                "program could find it; save the state_dict, or define it at the top of a module"
-            )
-        outer, _, inner = name.rpartition(".")
-        if outer:  # this protocol has names of one part only
-            self._out.append(b"cbuiltins\ngetattr\n")
-            parent: Any = sys.modules[module]
-            for part in outer.split("."):
-                parent = getattr(parent, part)
-            self._value(parent, where)
-            self._out.append(text(inner) + b"\x86R")
-        else:
-            self._out.append(f"c{layer_place(obj) or module}\n{name}\n".encode())
+        self._out.append(name_of(obj, where))
 
     def _reduced(self, obj: Any, where: Place) -> None:
         """An object as its `__reduce_ex__` takes it apart."""
@@ -223,8 +210,8 @@ class Writer:
         except TypeError as error:  # Python's word for "cannot pickle"
             raise CheckpointError(f"cannot save {in_words(where)}: {error}") from None
         if isinstance(parts, str):
-            name = f"c{obj.__module__}\n{parts}\n"
-            self._out.append(name.encode())
+            module = getattr(obj, "__module__", "builtins")  # Ellipsis and NotImplemented have none
+            self._out.append(f"c{module}\n{parts}\n".encode())
             self._remember(obj)
             return
         function, arguments = parts[:2]
@@ -244,6 +231,49 @@ class Writer:
         if state is not None:
             self._value(state, where)
             self._out.append(b"b")
+
+
+def name_of(obj: Any, where: Place) -> bytes:
+    """A class or function in the stream, by the name under which it can be imported."""
+    module, name = module_of(obj), obj.__qualname__
+    parent = found = sys.modules.get(module)
+    for part in name.split("."):
+        parent, found = found, getattr(found, part, None)
+    if found is not obj:
+        raise CheckpointError(
+            f"cannot save {in_words(where)}: {module}.{name} is no class or function of a module, so that no "
+            "program could find it; save the state_dict, or define it at the top of a module"
+        )
+    if "." not in name:
+        return f"c{layer_place(obj) or module}\n{name}\n".encode()
+    # This protocol has names of one part only.
+    return b"cbuiltins\ngetattr\n" + name_of(parent, where) + text(obj.__name__) + b"\x86R"
+
+
+def _state_of(obj: Tensor) -> Any:
+    """What a tensor is made again with, besides its elements: attributes, those in slots of the user's classes too."""
+    kinds = _users(type(obj))
+    if any("__getstate__" in vars(kind) for kind in kinds):
+        return obj.__getstate__()
+    slots = {name: getattr(obj, name) for kind in kinds for name in slots_of(kind) if hasattr(obj, name)}
+    return (dict(obj.__dict__), slots) if slots else dict(obj.__dict__)
+
+
+def slots_of(kind: type) -> tuple[str, ...]:
+    """The slots that a class declares itself."""
+    slots = vars(kind).get("__slots__", ())
+    return (slots,) if isinstance(slots, str) else tuple(slots)
+
+
+def _users(kind: type) -> list[type]:
+    return [k for k in kind.__mro__ if k.__module__.partition(".")[0] not in (_PACKAGE, "torch", "builtins")]
+
+
+def of_the_user(kind: type) -> bool:
+    """True for a class of tensors that a program has made, unless it says itself how it is taken apart."""
+    methods = ("__reduce_ex__", "__reduce__", "full_tensor")
+    kinds = _users(kind)
+    return bool(kinds) and not any(name in vars(k) for k in kinds for name in methods)
 
 
 def plain_tensor(kind: type) -> bool:
@@ -295,6 +325,8 @@ _FORMS: dict[type, Callable[[Writer, Any, Place], None]] = {
     complex: Writer._complex,
     DType: Writer._dtype,
     Device: Writer._device,
+    Layout: Writer._layout,
+    Attributes: lambda writer, obj, where: writer._dict(dict(obj), where),
     Size: Writer._size,
     tuple: Writer._tuple,
     set: Writer._set,

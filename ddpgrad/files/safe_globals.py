@@ -12,6 +12,7 @@ from .. import nn
 
 _BLOCKED = ("sys", "os", "posix", "nt")  # PyTorch's list: nothing of these is ever allowed
 _allowed: list[Any] = []
+_LAYERS = (nn.Module, nn.UninitializedParameter, nn.UninitializedBuffer)
 _PACKAGE = __name__.partition(".")[0]
 # PyTorch's classes of layers that are no others here.
 _SAME_HERE = {"NonDynamicallyQuantizableLinear": "Linear"}
@@ -41,7 +42,7 @@ def layer_of(module: str, name: str) -> Any:
     name = _SAME_HERE.get(name, name)
     for face in (nn, nn.functional):
         found = getattr(face, name, None)
-        if isinstance(found, FunctionType) or (isinstance(found, type) and issubclass(found, nn.Module)):
+        if isinstance(found, FunctionType) or (isinstance(found, type) and issubclass(found, _LAYERS)):
             return found
     return None
 

@@ -112,14 +112,19 @@ def load(
     map_location: the device of all tensors, or a mapping from saved to wanted devices, or a
     function of (storage, saved device) that returns the storage where it should be; by default
     every tensor goes where it was saved from. weights_only: by default nothing but data is read, and nothing from
-    the file runs; False lets the file import and call anything, for files that you trust. mmap: map an archive of
+    the file runs; False, or a pickle_module, lets the file import and call anything, for files that you trust. mmap: map an archive of
     PyTorch's into memory instead of reading it, without a look at its checksums. The other arguments are
     PyTorch's, and without effect. CheckpointError if the file is damaged or of another kind; where it needs a class
     that is not allowed, the error is a `pickle.UnpicklingError` too, and names it.
     """
     if mmap and not isinstance(f, (str, os.PathLike)):
         raise ValueError("load(): f must be a file path in order to use the mmap argument")
-    data_only = weights_only is None or bool(weights_only)
+    unknown = sorted(pickle_load_args.keys() - {"encoding", "errors", "fix_imports", "buffers"})
+    if unknown:
+        raise TypeError(f"load() got an unexpected keyword argument {unknown[0]!r}")
+    if weights_only and pickle_module is not None:
+        raise RuntimeError("Can not safely load weights when explicit pickle_module is specified")
+    data_only = pickle_module is None if weights_only is None else bool(weights_only)
     if isinstance(f, (str, os.PathLike)):
         shared = get_default_mmap_options() == MAP_SHARED
         mapped = UntypedStorage.from_file(f, shared)._owner if mmap else None

@@ -29,7 +29,7 @@ from ..core.tensor import Tensor, wrap
 from ..nn.parameter import Parameter
 from . import archive, safe_globals, settings
 from .pickle_reader import Reader, RefusedError
-from .pickle_writer import NO_HOOKS, Place, Writer, number, numbers, text
+from .pickle_writer import NO_HOOKS, Place, Writer, name_of, number, numbers, plain_tensor, text
 from .tensor_file import fill
 from .torch_names import LANGUAGE, StorageType
 
@@ -248,32 +248,32 @@ class _Memory:
     """The memory of the tensors in a file: what overlaps lies in one storage, which holds no more than the tensors span."""
 
     def __init__(self) -> None:
-        self._seen: list[tuple[Tensor | Storage, Any, bytearray]] = []
+        self._seen: list[tuple[Tensor | Storage, Any, bytearray, Place]] = []
 
     def tensor(self, tensor: Tensor | Storage, where: Place) -> bytearray:
         """The place of a tensor, or of a storage, in the pickle, filled in by `storages`."""
         if not isinstance(tensor, Tensor):
             dtype = tensor.dtype if isinstance(tensor, TypedStorage) else uint8
-            self._seen.append((tensor, tensor.untyped().as_tensor(dtype)._array, bytearray()))
+            self._seen.append((tensor, tensor.untyped().as_tensor(dtype)._array, bytearray(), where))
             return self._seen[-1][2]
         array = tensor._array
         if min(array.strides, default=0) < 0 or any(step % array.itemsize for step in array.strides):
             array = array.copy()  # PyTorch has no such steps
         place = bytearray()
         if tensor.is_meta:
-            place.extend(_of_meta(tensor))
+            place.extend(_of_meta(tensor, where))
             return place
-        self._seen.append((tensor, array, place))
+        self._seen.append((tensor, array, place, where))
         return place
 
     def storages(self) -> list[np.ndarray]:
         """The bytes of each storage; fills in all tensors' places."""
         spans = []
-        for tensor, array, place in self._seen:
+        for tensor, array, place, where in self._seen:
             first = address_of(array)
             last = sum((n - 1) * step for n, step in zip(array.shape, array.strides, strict=True))
             end = first + (last + array.itemsize if array.size else 0)
-            spans.append(_Span(str(tensor.device), first, end, tensor, array, place))
+            spans.append(_Span(str(tensor.device), first, end, tensor, array, place, where))
         spans.sort(key=lambda span: span[:3])
         groups: list[list[_Span]] = []
         reach = 0  # of the last group
@@ -295,6 +295,7 @@ class _Span(NamedTuple):
     tensor: Tensor | Storage
     array: Any
     place: bytearray
+    where: Place
 
 
 def _storage(group: list[_Span], key: int) -> np.ndarray:
@@ -322,14 +323,13 @@ def _storage(group: list[_Span], key: int) -> np.ndarray:
         steps = tensor.stride() if array is tensor._array else wrap(array).stride()
         if not array.size:  # NumPy's have no steps
             steps = [math.prod(n or 1 for n in array.shape[d + 1 :]) for d in range(array.ndim)]
-        parameter = isinstance(tensor, Parameter)
+        parameter = isinstance(tensor, Parameter) and plain_tensor(type(tensor))
         out = described + number((span.first - first) // array.itemsize)
         out += numbers(array.shape) + numbers(steps)
         out += number(tensor.requires_grad and not parameter) + NO_HOOKS
         out += _name_of(tensor) if word is None else b""
-        span.place.extend(
-            _rebuilt(tensor, b"_rebuild_tensor_v3" if word is None else b"_rebuild_tensor_v2", out)
-        )
+        function = b"_rebuild_tensor_v3" if word is None else b"_rebuild_tensor_v2"
+        span.place.extend(_rebuilt(tensor, function, out, span.where))
     return _bytes_at(group[0].array, end - first)
 
 
@@ -338,23 +338,25 @@ def _place_of(tensor: Tensor | Storage) -> str:
     return settings.location_tag(storage)
 
 
-def _of_meta(tensor: Tensor) -> bytes:
+def _of_meta(tensor: Tensor, where: Place) -> bytes:
     """A tensor on meta in the pickle: its dtype, sizes and steps."""
     out = b"(" + _name_of(tensor) + numbers(tuple(tensor.shape)) + numbers(tensor.stride())
     out += number(tensor.requires_grad and not isinstance(tensor, Parameter))
-    return _rebuilt(tensor, b"_rebuild_meta_tensor_no_storage", out)
+    return _rebuilt(tensor, b"_rebuild_meta_tensor_no_storage", out, where)
 
 
 def _name_of(tensor: Tensor) -> bytes:
     return f"ctorch\n{tensor.dtype.name}\n".encode()
 
 
-def _rebuilt(tensor: Tensor, function: bytes, arguments: bytes) -> bytes:
+def _rebuilt(tensor: Tensor, function: bytes, arguments: bytes, where: Place) -> bytes:
     """A call in the pickle that makes `tensor` again; of one with attributes all but them and the end, as `Writer` adds them."""
     function, arguments = b"ctorch._utils\n" + function + b"\n", arguments + b"t"
-    if not isinstance(tensor, Parameter):
-        if tensor.__dict__:
-            return b"ctorch._tensor\n_rebuild_from_type_v2\n(" + function + b"ctorch\nTensor\n" + arguments
+    users = not plain_tensor(type(tensor))
+    if users or not isinstance(tensor, Parameter):
+        if users or tensor.__dict__:
+            kind = name_of(type(tensor), where) if users else b"ctorch\nTensor\n"
+            return b"ctorch._tensor\n_rebuild_from_type_v2\n(" + function + kind + arguments
         return function + arguments + b"R"
     more = number(tensor.requires_grad) + NO_HOOKS
     if tensor.__dict__:

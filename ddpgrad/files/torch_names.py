@@ -24,6 +24,7 @@ from ..core.tensor import Tensor, wrap
 from ..nn.parameter import Parameter
 from ..ops.creation.factories import empty_strided
 from .pickle_reader import Language, Malformed, attributes, check_hashes, check_key
+from .pickle_writer import slots_of
 
 
 class StorageType:
@@ -120,15 +121,28 @@ def _parameter(data: Any, requires_grad: Any = True, hooks: Any = None, state: A
 
 def _of_type(function: Any, kind: Any, arguments: Any, state: Any) -> Tensor:
     """A tensor with attributes: `torch._tensor._rebuild_from_type_v2`."""
-    if function not in (rebuild_tensor, rebuild_typed, rebuild_meta, _parameter) or kind not in (
-        Tensor,
-        Parameter,
-    ):
+    known = function in (rebuild_tensor, rebuild_typed, rebuild_meta, _parameter)
+    if not known or not isinstance(kind, type) or not issubclass(kind, Tensor):
         raise Malformed("a tensor of a class that is not known")
     out = function(*arguments)
-    if isinstance(state, dict):
-        attributes(out, state)
+    if kind not in (Tensor, Parameter):  # the user's, which the reader has let pass
+        out = out.detach().as_subclass(kind).requires_grad_(out.requires_grad)
+        if hasattr(kind, "__setstate__"):
+            out.__setstate__(state)
+            return out
+    for part in state if isinstance(state, tuple) else (state,):
+        if isinstance(part, dict):
+            _set(out, part)
     return out
+
+
+def _set(tensor: Tensor, state: dict[Any, Any]) -> None:
+    """Set attributes; those that the user's class has itself are slots."""
+    kinds = type(tensor).__mro__[: type(tensor).__mro__.index(Tensor)]
+    slots = {name for kind in kinds for name in slots_of(kind)}
+    attributes(tensor, {name: value for name, value in state.items() if name not in slots})
+    for name in slots & state.keys():
+        setattr(tensor, name, state[name])
 
 
 def _sparse(layout: Any, parts: Any) -> Tensor:

@@ -149,6 +149,10 @@ class UninitializedTensorMixin(Tensor):
             "before calling `module.share_memory()`."
         )
 
+    def __copy__(self) -> Any:
+        make, options = self.__reduce_ex__(4)
+        return make(*options)
+
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         make, options = self.__reduce_ex__(4)
         return memo.setdefault(id(self), make(*options))

@@ -34,11 +34,7 @@ def rebuild(array: Any, kind: type, requires_grad: bool, device: str, attributes
 
 
 def reduce_ex(self: Tensor, protocol: Any) -> Any:
-    """A pickle holds the array, whether it requires grad, the device, and the user's attributes.
-
-    Loading runs the constructor of the tensor's class and NumPy's, nothing else of ddpgrad's. As with all
-    pickles, load none from people you do not trust; `ddpgrad.save` writes files that are always safe to load.
-    """
+    """Array, device, whether it requires grad, and attributes. Load no pickles, these or others, of people you do not trust."""
     array = self._array
     if _is_sparse(self):
         array = to_device(array, CPU)
@@ -51,8 +47,7 @@ def deepcopy(self: Tensor, memo: dict[int, Any]) -> Tensor:
     """A leaf with memory of its own, and a copy of its gradient; what shared memory shares that of the copies."""
     if self._grad_fn is not None:
         raise RuntimeError(
-            "Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol at the moment; use "
-            "x.detach().clone()"
+            "Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol at the moment"
         )
     if id(self) in memo:
         return memo[id(self)]
@@ -84,7 +79,13 @@ def as_subclass(self: Tensor, cls: type) -> Tensor:
         raise TypeError(f"as_subclass(): {cls.__name__} is no subclass of Tensor")
     with DisableTorchFunction():
         out = self.detach() if _is_sparse(self) else alias(self)
-    out.__class__ = cls
+    try:
+        out.__class__ = cls
+    except TypeError:  # a class with slots of its own
+        made = wrap(out._array, cls)
+        for slot in ("_versions", "_view", "_requires_grad", "_grad_fn", "_output_nr"):
+            setattr(made, slot, getattr(out, slot))
+        return made
     return out
 
 
