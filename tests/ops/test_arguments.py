@@ -241,6 +241,7 @@ def test_infinities_and_what_fits_are_taken():
     half[0] = 1e9  # a single element is converted as another tensor would be
     assert half.tolist() == [INF, 1] and half.fill_(65504.0).tolist() == [65504, 65504]
     assert torch.ones(2).fill_(2 + 0j).tolist() == [2, 2]
+    assert torch.where(MASK, torch.ones(2), 1j).tolist() == [1, 1j]
     assert torch.ones(2, dtype=torch.uint8).clamp(min=-1).tolist() == [255, 255]
 
 
@@ -256,3 +257,22 @@ def test_small_integers_whose_difference_does_not_fit_are_not_close():
     assert not torch.isclose(low, zero, atol=2.0).item()
     below, above = torch.tensor([3], dtype=torch.uint8), torch.tensor([5], dtype=torch.uint8)
     assert torch.isclose(below, above, atol=2.0).item()
+
+
+@pytest.mark.parametrize("name", ["atan2_", "logical_and_", "nextafter_", "hypot_"])
+def test_forms_in_place_take_numbers_only_where_the_function_does(name: str):
+    with pytest.raises(TypeError, match="Tensor"):
+        getattr(torch.ones(3), name)(2.0)
+    assert torch.ones(3).add_(2.0).tolist() == [3, 3, 3]
+
+
+def test_operands_of_several_dtypes_are_refused_where_pytorch_does():
+    ones, doubles = torch.ones(3), torch.ones(3, dtype=torch.float64)
+    for call in (torch.linalg.cross, torch.linalg.vecdot):
+        with pytest.raises(RuntimeError, match="expected one dtype"):
+            call(ones, doubles)
+    with pytest.raises(RuntimeError, match="float_power_"):
+        ones.float_power_(2)  # whose result is of float64
+    assert doubles.float_power_(2).tolist() == [1, 1, 1]
+    with pytest.raises(TypeError, match="dist"):
+        torch.dist(ones, 2)  # type: ignore[arg-type]

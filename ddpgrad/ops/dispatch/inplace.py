@@ -129,7 +129,9 @@ def _inplace(
             result = function(old, *args, **kwargs)
         else:
             result = function(input, *args, **kwargs)
-        if result._array.dtype is not input._array.dtype and result.dtype.category > input.dtype.category:
+        if result._array.dtype is not input._array.dtype and (
+            result.dtype.category > input.dtype.category or name == "float_power"
+        ):
             raise RuntimeError(
                 f"{name}_(): result type {result.dtype.name} can't be cast to the desired output type "
                 f"{input.dtype.name}"
@@ -175,8 +177,11 @@ def _computed_in_place(op: Op, target: Tensor, args: tuple[Any, ...], kwargs: di
     if writes is None and getattr(kernel, "nin", 0) != len(args) + 1:
         return False
     operands = [array]
-    for value in args:
-        if value.__class__ is not float and value.__class__ is not int:
+    for place, value in enumerate(args, 1):
+        if value.__class__ is float or value.__class__ is int:
+            if place in op.tensors and place not in op.numbers:
+                return False
+        else:
             value = getattr(value, "_array", None)
             if value is None or value.dtype is not dtype:
                 return False

@@ -283,7 +283,11 @@ def _check_where(condition: Tensor, input: TensorLike, other: TensorLike) -> Non
             continue
         if beside.dtype.category == 1 and isinstance(number, int):
             as_element(number, beside.dtype)
-        elif beside.dtype.category != 3 and beside.dtype is not dtypes.float64:
+        elif (
+            beside.dtype.category != 3
+            and beside.dtype is not dtypes.float64
+            and not isinstance(number, complex)
+        ):
             as_element(
                 number, dtypes.float32
             )  # also beside 16-bit floats, which take what is too large as infinite

@@ -23,6 +23,11 @@ from .matrix import nothing_of
 F = TypeVar("F", bound=Callable[..., Tensor])
 
 
+def _require_one_dtype(name: str, first: Tensor, second: Tensor) -> None:
+    if first.dtype is not second.dtype:
+        raise RuntimeError(f"{name}: expected one dtype, got {first.dtype.name} and {second.dtype.name}")
+
+
 def _require_dims(name: str, *expected: tuple[str, Tensor, int]) -> None:
     """`RuntimeError` unless each tensor, given with its argument's name, has its number of dimensions."""
     words = {1: "a vector (1-D)", 2: "a matrix (2-D)", 3: "a 3D tensor"}
@@ -89,6 +94,7 @@ def linalg_vecdot(x: Tensor, y: Tensor, *, dim: int = -1) -> Tensor:
         raise RuntimeError(
             f"linalg.vecdot: Expected a floating point or complex tensor as input. Got {wrong.dtype.name}"
         )
+    _require_one_dtype("linalg.vecdot", x, y)
     return reduce.sum(conj(x) * y, dim)
 
 
@@ -359,6 +365,7 @@ def linalg_cross(input: Tensor, other: Tensor, *, dim: int = -1) -> Tensor:
             f"linalg.cross: inputs must have the same number of dimensions, got {list(input.shape)} and "
             f"{list(other.shape)}"
         )
+    _require_one_dtype("linalg.cross", input, other)
     dim = wrap_dim("linalg.cross", dim, input.ndim)
     if input.shape[dim] != 3 or other.shape[dim] != 3:
         raise RuntimeError(

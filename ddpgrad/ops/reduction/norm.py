@@ -6,6 +6,7 @@ from typing import Any
 
 from ...core.tensor import Tensor
 from ..creation.factories import ones_like
+from ..dispatch.explain import must_be_tensor
 from ..dispatch.tensor_function import tensor_function
 from ..elementwise import binary
 from ..linalg.norms import linalg_matrix_norm, linalg_vector_norm
@@ -51,4 +52,7 @@ def renorm(input: Tensor, p: float, dim: int, maxnorm: float) -> Tensor:
 @tensor_function()
 def dist(input: Tensor, other: Tensor, p: float = 2) -> Tensor:
     """The p-norm of `input` - `other`."""
+    for place, value in enumerate((input, other)):
+        if not isinstance(value, Tensor):
+            raise must_be_tensor("dist", ("input", "other")[place], place, value)
     return linalg_vector_norm(input - other, p)
