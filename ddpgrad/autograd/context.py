@@ -24,6 +24,8 @@ class FunctionCtx:
     other attribute may be set and is found again in `backward`.
     """
 
+    _given_away = False  # what was saved went to who asked for it first
+
     def __init__(self, node: Node, args: Sequence[Any]) -> None:
         self.needs_input_grad = tuple(isinstance(a, Tensor) and a._requires_grad for a in args)
         self.materialize_grads = True
@@ -82,14 +84,11 @@ class FunctionCtx:
     @property
     def saved_tensors(self) -> tuple[Any, ...]:
         """What `save_for_backward` was given. `GraphError` when freed, or changed in place since."""
-        node = self._node()
-        if self._saved is None or node is None:
-            raise GraphError(
-                "Trying to backward through the graph a second time (or directly access saved tensors after they have "
-                f"already been freed): {'the graph is gone' if node is None else node.name()}. Specify "
-                "retain_graph=True in the first call of backward() or autograd.grad()."
-            )
-        return tuple([None if s is None else s.unpack(node, i) for i, s in enumerate(self._saved)])
+        node = self._still_saved()
+        found = tuple([None if s is None else s.unpack(node, i) for i, s in enumerate(self._saved)])
+        if node.function.clear_saved_tensors_on_access:  # type: ignore[attr-defined]  the node of a Function
+            self._saved, self._given_away = None, True
+        return found
 
     @property
     def saved_variables(self) -> tuple[Any, ...]:
@@ -102,8 +101,24 @@ class FunctionCtx:
     @property
     def _raw_saved_tensors(self) -> tuple[SavedTensor, ...]:
         """The saved tensors as objects that take hooks."""
-        self.saved_tensors  # noqa: B018  the error when they are gone
+        self._still_saved()
         return tuple([self._raw(i) for i in range(len(self._saved or ()))])
+
+    def _still_saved(self) -> Node:
+        """The node. `GraphError` where what was saved is gone."""
+        node = self._node()
+        if self._given_away:
+            raise RuntimeError(
+                "saved_tensors can only be accessed once when clear_saved_tensors_on_access=True is set on the Function: "
+                "keep what it returns."
+            )
+        if self._saved is None or node is None:
+            raise GraphError(
+                "Trying to backward through the graph a second time (or directly access saved tensors after they have "
+                f"already been freed): {'the graph is gone' if node is None else node.name()}. Specify "
+                "retain_graph=True in the first call of backward() or autograd.grad()."
+            )
+        return node
 
     def _raw(self, i: int) -> SavedTensor:
         def replace(pack: Pack, unpack: Unpack) -> None:

@@ -131,6 +131,8 @@ class Function:
 
     # Whether func.vmap may call forward for every example, as it does where there is no `vmap` as well.
     generate_vmap_rule: ClassVar[bool] = False
+    # Whether `ctx.saved_tensors` can be had once only, after which the node keeps nothing alive.
+    clear_saved_tensors_on_access: ClassVar[bool] = False
     _backward_cls: ClassVar[type[FunctionNode]]
 
     def __init_subclass__(cls, **kwargs: Any) -> None:

@@ -30,7 +30,7 @@ carried: list[threading.local] = [mode]
 
 
 class _Running(threading.local):
-    """The walks of this thread, innermost last, and what to call when the outermost ends."""
+    """The walks of this thread, innermost last, and what to call when the outermost has ended."""
 
     def __init__(self) -> None:
         self.walks: list[Walk] = []
@@ -47,9 +47,12 @@ def enter(walk: Walk) -> None:
 
 
 def call_back() -> None:
-    """The outermost pass has run well: call what was queued for that."""
+    """The innermost pass has run well: call what was queued for that, and for the end of the outermost if it is that."""
+    own = running_here.walks[-1].callbacks
+    while own:  # a callback may queue another
+        own.pop(0)()
     if len(running_here.walks) == 1:
-        while running_here.callbacks:  # a callback may queue another
+        while running_here.callbacks:
             running_here.callbacks.pop(0)()
 
 
@@ -83,11 +86,14 @@ def current_pass() -> Walk:
     return running_here.walks[-1]
 
 
-def queue_callback(callback: Callable[[], None]) -> None:
-    """Call `callback` once, when the backward pass that is running now has ended well."""
+def queue_callback(callback: Callable[[], None], *, outermost: bool = False) -> None:
+    """Call `callback` once, when the backward pass that is running now has ended well.
+
+    outermost: when the one has that no other pass of this thread has started, such as a reentrant checkpoint.
+    """
     if not running_here.walks:
         raise GraphError("queue_callback: no backward pass is running in this thread")
-    running_here.callbacks.append(callback)
+    (running_here.callbacks if outermost else running_here.walks[-1].callbacks).append(callback)
 
 
 def only_misses(node: Node) -> bool:

@@ -34,6 +34,7 @@ class Walk:
         self.stops: set[Node] = set()  # those of them that nothing is needed beyond
         self.roots: set[Node] = set()
         self.cleanups: list[Callable[[], Any]] = []  # called when the pass has ended
+        self.callbacks: list[Callable[[], None]] = []  # called when it has ended well
         self.grad_mode = False  # of the thread before the pass, in a replay
         self.lean = False  # while a node without hooks runs, in a pass on arrays that fills all leaves
         self.owned: set[Node] = set()  # leaves' nodes whose buffer is nobody else's: it may be written to
@@ -92,7 +93,8 @@ class Walk:
 
     def _restrict(self, nodes: list[Node], inputs: Sequence[Edge], accumulate: bool) -> None:
         """Run only nodes on a way to `inputs`; stop at them."""
-        wanted = {node for node, _ in inputs if node is not None}
+        reached = set(nodes)
+        wanted = {node for node, _ in inputs if node in reached}
         needed = set(wanted)
         # A node comes after its inputs in sequence, except for the leaves' own nodes.
         for node in sorted(nodes, key=lambda n: n.sequence):

@@ -1,5 +1,8 @@
 """User-defined Functions."""
 
+import weakref
+from typing import Any
+
 import pytest
 
 import ddpgrad as torch
@@ -361,3 +364,27 @@ def test_views_and_in_place():
         Pair.apply((x * 1)[:1])
     with pytest.warns(UserWarning, match="not an argument of forward"):
         Stray.apply(x)
+
+
+def test_saved_tensors_that_go_to_who_asks_first():
+    class Square(Function):
+        clear_saved_tensors_on_access = True
+
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            ctx.save_for_backward(x)
+            return x * x
+
+        @staticmethod
+        def backward(ctx: Any, *grads: Any) -> Any:
+            (x,) = ctx.saved_tensors
+            alive, result = weakref.ref(x), grads[0] * 2 * x
+            del x
+            assert alive() is None
+            with pytest.raises(RuntimeError, match="can only be accessed once"):
+                ctx.saved_tensors  # noqa: B018
+            return result
+
+    x = torch.tensor([3.0], requires_grad=True)
+    Square.apply(x.clone()).backward()
+    assert x.grad.tolist() == [6.0]

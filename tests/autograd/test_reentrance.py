@@ -78,3 +78,19 @@ def test_what_never_ends_is_told(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(passes, "DEEPEST", 3 * passes.PASSES_A_THREAD)
     with pytest.raises(GraphError, match="from within backward 60 times"):
         start(100, lambda: None)
+
+
+def test_callbacks_are_called_when_the_pass_that_queued_them_has_ended():
+    seen: list[str] = []
+    queue = torch.autograd.Variable._execution_engine.queue_callback
+
+    def inner() -> None:
+        queue(lambda: seen.append("inner"))
+        x = torch.ones(1, requires_grad=True)
+        x.register_hook(lambda grad: queue(lambda: seen.append("innermost")))
+        with torch.enable_grad():
+            (x * 2).backward()
+        seen.append("within")
+
+    start(0, inner)
+    assert seen == ["innermost", "within", "inner"]

@@ -93,7 +93,7 @@ class LowPrecision:
 
     def _backward(self, copies: list[Tensor], grad: Tensor) -> None:
         """The hook of what forward returned: backward comes to the module."""
-        engine.queue_callback(self._restore)
+        engine.queue_callback(self._restore, outermost=True)
         self._restore()
         self._stand(copies)
 

@@ -214,7 +214,7 @@ class Reducer(Averages):
         if not self.backward_runs:
             self.backward_runs = True
             self.backward_began, self.stood = spans.now(), 0.0
-            engine.queue_callback(self._finish)
+            engine.queue_callback(self._finish, outermost=True)
             on_capture_failure(self._begin)
 
     def _release(self) -> None:

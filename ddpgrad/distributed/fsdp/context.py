@@ -106,7 +106,7 @@ class Context(Averages):
         """Part of a backward pass runs; when it ends, all gradients are there."""
         if not self.in_backward and engine.running():
             self.in_backward = True
-            engine.queue_callback(self._end_backward)
+            engine.queue_callback(self._end_backward, outermost=True)
 
     def gather_for_backward(self, group: Group) -> None:
         """Gather `group`, and begin with the one that comes next."""
