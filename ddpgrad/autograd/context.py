@@ -84,8 +84,8 @@ class FunctionCtx:
     @property
     def saved_tensors(self) -> tuple[Any, ...]:
         """What `save_for_backward` was given. `GraphError` when freed, or changed in place since."""
-        node = self._still_saved()
-        found = tuple([None if s is None else s.unpack(node, i) for i, s in enumerate(self._saved)])
+        node, saved = self._still_saved()
+        found = tuple([None if s is None else s.unpack(node, i) for i, s in enumerate(saved)])
         if node.function.clear_saved_tensors_on_access:  # type: ignore[attr-defined]  the node of a Function
             self._saved, self._given_away = None, True
         return found
@@ -104,8 +104,8 @@ class FunctionCtx:
         self._still_saved()
         return tuple([self._raw(i) for i in range(len(self._saved or ()))])
 
-    def _still_saved(self) -> Node:
-        """The node. `GraphError` where what was saved is gone."""
+    def _still_saved(self) -> tuple[Node, tuple[Saved | None, ...]]:
+        """The node and what it saved. `GraphError` where that is gone."""
         node = self._node()
         if self._given_away:
             raise RuntimeError(
@@ -118,7 +118,7 @@ class FunctionCtx:
                 f"already been freed): {'the graph is gone' if node is None else node.name()}. Specify "
                 "retain_graph=True in the first call of backward() or autograd.grad()."
             )
-        return node
+        return node, self._saved
 
     def _raw(self, i: int) -> SavedTensor:
         def replace(pack: Pack, unpack: Unpack) -> None:

@@ -101,6 +101,10 @@ class no_grad(_GradContext):
     def __init__(self) -> None:
         super().__init__(self._inside)
 
+    def clone(self) -> Any:
+        """Another one like it."""
+        return type(self)()
+
     def __new__(cls, orig_func: Any = None) -> Any:
         # PyTorch also takes the bare decorator: what is decorated is returned, not an instance.
         return super().__new__(cls) if orig_func is None else _decorated(orig_func, cls)
@@ -138,6 +142,10 @@ class inference_mode(_GradContext):
     def __call__(self, function: F) -> F:
         return _decorated(function, lambda: inference_mode(self.mode))
 
+    def clone(self) -> Any:
+        """Another one like it."""
+        return inference_mode(self.mode)
+
 
 def is_inference_mode_enabled() -> bool:
     """True when this thread is in inference mode."""
@@ -174,7 +182,12 @@ class set_grad_enabled(_GradContext):
     """Sets the mode at once; used as a context manager, restores it at the end."""
 
     def __init__(self, mode: bool) -> None:
+        if mode.__class__ is not bool:
+            raise TypeError(
+                f"set_grad_enabled(): argument 'enabled' (position 1) must be bool, not {type(mode).__name__}"
+            )
         super().__init__(mode)
+        self.mode = mode
         self._before = _mode.enabled, _mode.wanted
         self._set()
 
@@ -185,3 +198,10 @@ class set_grad_enabled(_GradContext):
     def __call__(self, function: F) -> F:
         _mode.enabled, _mode.wanted = self._before
         return super().__call__(function)
+
+    def clone(self) -> Any:
+        """Another one like it."""
+        return set_grad_enabled(self.mode)
+
+    def __repr__(self) -> str:
+        return f"torch.autograd.grad_mode.set_grad_enabled(mode={self.mode})"

@@ -1,6 +1,7 @@
 """Grad modes as context managers, decorators and at once."""
 
 import threading
+from typing import Any
 
 import pytest
 
@@ -116,3 +117,17 @@ def test_views_and_arrays_of_what_requires_grad():
     with torch.autograd.set_multithreading_enabled(False):
         y.sum().backward()
     assert x.grad.tolist() == [1.0, 1.0]
+
+
+@pytest.mark.parametrize("value", [None, 1, "False"])
+def test_the_mode_is_a_bool(value: Any):
+    with pytest.raises(TypeError, match="must be bool"):
+        torch.set_grad_enabled(value)
+    assert recorded(), "a mode that is refused changes nothing"
+
+
+def test_clones():
+    assert recorded() and torch.no_grad().clone()(recorded)() is False
+    assert torch.inference_mode(False).clone().mode is False
+    contexts = torch.set_grad_enabled(True).clone()
+    assert contexts.mode is True and repr(contexts).endswith("set_grad_enabled(mode=True)")
