@@ -166,8 +166,8 @@ def test_outputs_keep_their_kind():
 
 
 def test_checks_that_are_not_here():
-    with pytest.raises(NotImplementedError, match="check_fwd_over_rev=True is not supported"):
-        gradcheck(torch.exp, leaf(2), check_fwd_over_rev=True)
+    with pytest.raises(NotImplementedError, match="check_batched_forward_grad=True is not supported"):
+        gradcheck(torch.exp, leaf(2), check_batched_forward_grad=True)
     assert gradcheck(torch.exp, leaf(2), check_forward_ad=False)
     with pytest.raises(TypeError, match="unexpected keyword argument 'chek'"):
         gradcheck(torch.exp, leaf(2), chek=True)
@@ -179,3 +179,24 @@ def test_tangents_are_compared_with_differences(monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(GradcheckError, match="computed with forward mode mismatch for output 0"):
         # Its gradient is right where it is asked for without a tangent.
         gradcheck(lambda x: x * x if x.is_leaf else WrongSquare.apply(x), leaf(2), check_forward_ad=True)
+
+
+def test_one_kind_of_derivative_alone(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(WrongSquare, "error", 0.1)
+    plain = lambda x: WrongSquare.apply(x) if x.is_leaf else x * x  # noqa: E731  a dual is no leaf
+    assert gradcheck(plain, leaf(2), check_forward_ad=True, check_backward_ad=False)
+    with pytest.raises(GradcheckError, match="Jacobian mismatch"):
+        gradcheck(plain, leaf(2), check_forward_ad=True)
+    with pytest.raises(AssertionError, match="at least one of check_forward_ad or check_backward_ad"):
+        gradcheck(torch.exp, leaf(2), check_backward_ad=False)
+    cube = lambda x: x**3  # noqa: E731
+    assert gradgradcheck(cube, leaf(2), check_fwd_over_rev=True, gen_non_contig_grad_outputs=True)
+    monkeypatch.setattr(WrongSquare, "error", 0.0)
+    with pytest.raises(GradcheckError, match="computed with forward mode mismatch"):
+        gradgradcheck(WrongSquare.apply, leaf(2), check_fwd_over_rev=True, check_rev_over_rev=False)
+
+
+def test_an_output_without_history_may_stand_beside_others():
+    assert gradcheck(lambda x: (x * x, x.detach()), leaf(2))
+    with pytest.raises(GradcheckError, match="expected to be zero"):
+        gradcheck(lambda x: x.detach() * 2, leaf(2))
