@@ -142,6 +142,21 @@ def test_custom_functions(cast_inputs: Any) -> None:
     assert types == expected and x.grad.dtype is BF16
 
 
+def test_decompositions_of_16_bits_compute_in_float32_and_out_is_left_alone() -> None:
+    a = torch.eye(2, dtype=BF16)
+    linalg = torch.linalg
+    with torch.autocast("cpu"):
+        for function in (linalg.inv, linalg.cholesky, linalg.svdvals, linalg.eigvalsh, linalg.det):
+            assert function(a).dtype is F32
+        assert linalg.qr(a)[0].dtype is F32 and linalg.solve(a, a).dtype is F32
+        out = torch.empty(2, 2)
+        assert torch.mm(a.float(), a.float(), out=out) is out  # computed in float32
+        assert torch.matmul(a.float(), a.float() + 1e-3, out=out)[0, 1].item() == pytest.approx(1e-3)
+        assert product() is BF16
+    with pytest.raises(RuntimeError, match="Low precision"):
+        linalg.inv(a)
+
+
 def test_the_gpu_lists_are_known() -> None:
     """Every listed name is an op or a function: a name that changes must change in the list too."""
     from ddpgrad.ops import load_all

@@ -82,16 +82,30 @@ def under_autocast(function: Callable[..., Any]) -> Callable[..., Any]:
     def call(*args: Any, **kwargs: Any) -> Any:
         if not casting:
             return function(*args, **kwargs)
-        cast = cast_arguments(name, (*args, *kwargs.values()))
-        args, kwargs = cast[: len(args)], dict(zip(kwargs, cast[len(args) :], strict=True))
+        if kwargs.get("out") is None:
+            cast = cast_arguments(name, (*args, *kwargs.values()))
+            args, kwargs = cast[: len(args)], dict(zip(kwargs, cast[len(args) :], strict=True))
         # It computes in the type that it was given, without a say of autocast in the ops that it is made of.
-        enabled, state.enabled = state.enabled, {}
-        try:
-            return function(*args, **kwargs)
-        finally:
-            state.enabled = enabled
+        return without_autocast(function, args, kwargs)
 
     return call
+
+
+def without_autocast(function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    """What a function returns where autocast has no say: where a function is given `out`, as in PyTorch."""
+    if not casting:
+        return function(*args, **kwargs)
+    enabled, state.enabled = state.enabled, {}
+    try:
+        return function(*args, **kwargs)
+    finally:
+        state.enabled = enabled
+
+
+def in_float32(t: Tensor) -> bool:
+    """Whether functions that compute in float32 under autocast are given `t` in it."""
+    device = backend_for(t._array).kind
+    return bool(casting) and state.enabled.get(device, False) and _eligible(t, device)
 
 
 def _tensors(args: Sequence[Any]) -> list[Tensor]:

@@ -29,7 +29,8 @@ FLOAT32: dict[str, set[str]] = {
         "reflect_pad2d", "replicate_pad1d", "replicate_pad2d", "replicate_pad3d", "grid_sample", "polar", "prod", "quantile", "nanquantile", "stft", "cdist", "trace",
         "view_as_complex", "fft_c2c", "fft_r2c", "fft_c2r", "pinverse", "cholesky_factor", "inv", "svd_factor",
         "svdvals", "solve", "solve_triangular", "lstsq_solution", "qr_factor", "complete_qr", "geqrf_pair",
-        "eig_factor", "eigh_factor", "eigvals", "eigvalsh",
+        "eig_factor", "eigh_factor", "eigvals", "eigvalsh", "lu_factor", "det", "slogdet_pair", "pseudo_inverse",
+        "cholesky_solve", "linalg_householder_product", "ormqr",
     },
     "cuda": _LOSSES | {
         "acos", "asin", "cosh", "erfinv", "exp", "expm1", "log", "log10", "log2", "log1p", "reciprocal", "rsqrt",

@@ -16,7 +16,7 @@ from ...backend.registry import backend_for
 from ...core import return_types
 from ...core.overrides import answer, ask, is_overridden, leaving_unknown, overriding
 from ...core.tensor import Tensor, wrap
-from .autocast import cast_arguments, casting, is_listed
+from .autocast import cast_arguments, casting, is_listed, without_autocast
 from .dtype_lists import REFUSED_BY_OPS, refuse_dtypes
 from .explain import explain, said
 from .half import of_numbers
@@ -75,7 +75,8 @@ def general(op: Op, asked: Asked = None, operator: bool = False) -> Callable[...
                 if "out" in kwargs:
                     target = kwargs.pop("out")
                     compute_as_out(op, args, kwargs, target)
-                    return into(op, target, call(*args, **kwargs), (*args, *kwargs.values()))
+                    result = without_autocast(call, args, kwargs)
+                    return into(op, target, result, (*args, *kwargs.values()))
                 args = op.bind(args, kwargs)
             elif len(args) != complete:
                 tail = tails.get(len(args))

@@ -15,7 +15,7 @@ from ...autograd.grad_mode import mode
 from ...backend.registry import backend_for
 from ...core.overrides import Overridden, ask, is_overridden, overriding
 from ...core.tensor import wrap
-from .autocast import cast_arguments
+from .autocast import cast_arguments, without_autocast
 from .calls import Asked, casts_of, general, into, is_differentiable, versions_of, without_defaults
 from .dtype_lists import REFUSED_BY_OPS, refuse_dtypes
 from .explain import explain
@@ -60,7 +60,9 @@ def unary(op: Op, asked: Asked = None) -> Callable[..., Any]:
 
     def call(input: Any, *, out: Any = None) -> Any:
         if out is not None:
-            return call_general(input, out=out) if overriding else into(op, out, call(input), (input,))
+            if overriding:
+                return call_general(input, out=out)
+            return into(op, out, without_autocast(call, (input,), {}), (input,))
         if casts:
             (input,) = cast_arguments(op.name, (input,))
         try:
@@ -115,7 +117,7 @@ def binary(op: Op, asked: Asked = None, operator: bool = False) -> Callable[...,
         if out is not None:
             if overriding:
                 return call_general(input, other, out=out)
-            return into(op, out, call(input, other), (input, other))
+            return into(op, out, without_autocast(call, (input, other), {}), (input, other))
         if casts:
             input, other = cast_arguments(op.name, (input, other))
         try:
@@ -211,7 +213,8 @@ def single(op: Op, asked: Asked = None) -> Callable[..., Any]:
             if "out" in kwargs:
                 target = kwargs.pop("out")
                 compute_as_out(op, args, kwargs, target)
-                return into(op, target, call(*args, **kwargs), (*args, *kwargs.values()))
+                result = without_autocast(call, args, kwargs)
+                return into(op, target, result, (*args, *kwargs.values()))
             args = op.bind(args, kwargs)
         elif len(args) != complete:
             if many and (len(args) > 2 or (len(args) == 2 and args[1].__class__ is int)):

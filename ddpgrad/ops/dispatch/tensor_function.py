@@ -18,7 +18,7 @@ from typing import Any, Literal, NamedTuple, ParamSpec, TypeVar, overload
 
 from ...core.overrides import answer, ask, is_overridden, overridable, overriding, shown
 from ...core.tensor import Tensor
-from .autocast import is_listed, under_autocast
+from .autocast import is_listed, under_autocast, without_autocast
 from .declare import NUMPY_NAMES
 from .dtype_lists import REFUSED_BY_FUNCTIONS, refusing
 from .explain import must_be_tensor
@@ -151,9 +151,9 @@ def _with_keywords(function: Callable[..., Any], out: bool, names: Mapping[str, 
         if packed in kwargs:
             args = (*(args or (kwargs.pop(first),)), kwargs.pop(packed))
         target = kwargs.pop("out", None) if out else None
-        result = function(*args, **kwargs)
         if target is None:
-            return result
+            return function(*args, **kwargs)
+        result = without_autocast(function, args, kwargs)
         return write_out(function.__name__, target, result, (*args, *kwargs.values()))
 
     if out:

@@ -15,6 +15,7 @@ from ...backend.registry import backend_for
 from ...core import return_types
 from ...core.errors import LinAlgError
 from ...core.tensor import Tensor, wrap
+from ..dispatch.autocast import in_float32
 from ..dispatch.tensor_function import takes_axis, tensor_function
 from ..dispatch.vocabulary import VOCABULARY as F
 from ..shape import shape
@@ -33,7 +34,7 @@ def require_float(name: str, input: Tensor, low_precision: bool = False) -> None
         raise RuntimeError(
             f"{name}: Expected a floating point or complex tensor as input. Got {input.dtype.name}"
         )
-    if input.dtype.itemsize < 4 and not low_precision:
+    if input.dtype.itemsize < 4 and not low_precision and not in_float32(input):
         raise RuntimeError(f"{name}: Low precision dtypes not supported. Got {input.dtype.name}")
 
 
