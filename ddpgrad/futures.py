@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
 
@@ -27,7 +29,8 @@ class Future(Generic[T]):
         self._poll = poll
         self._value: T | None = None
         self._error: BaseException | None = None
-        self._done = self._settling = False
+        self._done = False
+        self._settling: int | None = None  # the thread that computes the value
         self._callbacks: list[Callable[[Future[T]], Any]] = []
 
     def done(self) -> bool:
@@ -37,11 +40,11 @@ class Future(Generic[T]):
         return self._done
 
     def wait(self) -> T:
-        """The value, when it is there; raises what went wrong instead of it."""
-        if not self._done:
-            if self._complete is None:
-                raise RuntimeError("Future.wait(): nothing computes this value; call set_result() first")
-            self._settle()
+        """The value, when it is there; raises what went wrong instead of it.
+
+        A value that another thread computes or sets is waited for.
+        """
+        self._arrive()
         if self._error is not None:
             raise self._error
         return self._value  # type: ignore[return-value]
@@ -76,14 +79,39 @@ class Future(Generic[T]):
     def add_done_callback(self, callback: Callable[[Future[T]], None]) -> None:
         """Call `callback(self)` when this is done; at once if it is."""
         if self._done:
-            callback(self)
+            self._call(callback)
         else:
             self._callbacks.append(callback)
 
-    def _settle(self) -> None:
-        if self._done or self._settling:  # a future that waits for another is settled by that one, too
+    def _arrive(self) -> None:
+        """Be done when this returns."""
+        if not self._done and self._complete is not None:
+            self._settle()
+        if self._done:
             return
-        self._settling = True
+        if threading.active_count() == 1 or self._settling == threading.get_ident():
+            raise RuntimeError("Future.wait(): nothing computes this value; call set_result() first")
+        there = threading.Event()
+        self._callbacks.append(lambda _: there.set())
+        if not self._done:  # else it came meanwhile, and calls nobody any more
+            there.wait()
+
+    def _call(self, callback: Callable[[Future[T]], Any]) -> None:
+        try:
+            callback(self)
+        except Exception as error:
+            # What called set_result() has no part in it.
+            warnings.warn(
+                f"Got the following error when running the callback: {type(error).__name__}: {error}",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+
+    def _settle(self) -> None:
+        # A future that waits for another is settled by that one, too.
+        if self._done or self._settling is not None:
+            return
+        self._settling = threading.get_ident()
         assert self._complete is not None
         try:
             value = self._complete()
@@ -99,12 +127,11 @@ class Future(Generic[T]):
         self._complete = self._poll = None
         callbacks, self._callbacks = self._callbacks, []
         for callback in callbacks:
-            callback(self)
+            self._call(callback)
 
 
 def _after(future: Future[T], callback: Callable[[Future[T]], S]) -> S:
-    if not future._done:
-        future._settle()
+    future._arrive()
     return callback(future)
 
 

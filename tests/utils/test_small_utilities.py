@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import threading
 import weakref
 from pathlib import Path
 
@@ -125,3 +126,23 @@ def test_numbers_are_not_collated_with_what_is_none(samples):
     assert data.default_collate([1, 1j]).dtype is torch.complex64
     texts = np.array(["a"])
     assert data.default_convert(texts) is texts and data.default_convert(np.ones(2)).tolist() == [1.0, 1.0]
+
+
+def test_the_value_of_a_future_may_come_from_another_thread():
+    first, second = torch.futures.Future(), torch.futures.Future()
+    doubled = first.then(lambda future: future.wait() * 2)
+    got = []
+    waiters = [threading.Thread(target=lambda: got.append((doubled.wait(), second.wait()))) for _ in range(2)]
+    for thread in waiters:
+        thread.start()
+    first.set_result(3)
+    second.set_result("x")
+    for thread in waiters:
+        thread.join(timeout=30)
+    assert got == [(6, "x")] * 2
+    first.add_done_callback(lambda future: got.append(future.value()))
+    second = torch.futures.Future()
+    second.add_done_callback(lambda _: 1 / 0)
+    with pytest.warns(RuntimeWarning, match="ZeroDivisionError"):
+        second.set_result(1)
+    assert got[-1] == 3 and second.wait() == 1
