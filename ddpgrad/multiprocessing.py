@@ -132,7 +132,8 @@ class ProcessContext:
             failed = [i for i, code in enumerate(codes) if code not in (None, 0)]
             for i in failed:
                 if i not in told and self._reports[i].poll():
-                    told[i] = self._reports[i].recv()
+                    with contextlib.suppress(EOFError):  # it ended without a word
+                        told[i] = self._reports[i].recv()
             running = [self.processes[i].sentinel for i, code in enumerate(codes) if code is None]
             left = deadline - time.monotonic()
             caused = len(told) == len(failed) and all(secondary for secondary, _ in told.values())
@@ -230,14 +231,14 @@ def _run_rank(
 
 
 def set_sharing_strategy(new_strategy: str) -> None:
-    """Checked, and without effect: tensors travel between processes by value."""
+    """Checked, and without effect: tensors in shared memory travel by descriptor, others by value."""
     if new_strategy not in get_all_sharing_strategies():
         raise ValueError(f"unknown sharing strategy {new_strategy!r}")
 
 
 def get_sharing_strategy() -> str:
-    """'file_system'."""
-    return "file_system"
+    """'file_descriptor'."""
+    return "file_descriptor"
 
 
 def get_all_sharing_strategies() -> set[str]:

@@ -44,7 +44,6 @@ class Tensor(_Attributed):
     _accumulator_kept: Any = None  # the node, where nothing else keeps it
     _accumulator_hooks: tuple[dict[int, Any], dict[int, Any]] | None = None
     _plain_views: list[ref[Tensor]] | None = None  # views made while this base had no history
-    _shared: bool = False  # its memory is, with other processes
     _reshaped: bool = False  # in place, by t_() and its like: views of it made before know another shape
     _hooks: dict[int, Any] | None = None
     _post_accumulate_hooks: dict[int, Any] | None = None

@@ -31,7 +31,6 @@ class Tensor:
     _accumulator_kept: Any
     _accumulator_hooks: tuple[dict[_int, Any], dict[_int, Any]] | None
     _plain_views: list[ref[Tensor]] | None
-    _shared: _bool
     _reshaped: _bool
     _hooks: dict[_int, Any] | None
     _post_accumulate_hooks: dict[_int, Any] | None

@@ -144,8 +144,9 @@ class Adagrad(Elementwise):
         self._rows_step(group, options, parameter, grad, scale)
 
     def share_memory(self) -> None:
-        """As in PyTorch, for training in several processes on shared parameters, which is not done here."""
-        raise NotImplementedError("Adagrad.share_memory(): tensors are not shared between processes here")
+        """Move the sums of squares into memory that processes share, as `Module.share_memory` moves parameters."""
+        for state in self.state.values():
+            state["sum"].share_memory_()
 
 
 def adadelta(

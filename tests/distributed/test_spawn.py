@@ -1,11 +1,15 @@
-"""Which of the processes of `mp.spawn` is named when several fail."""
+"""Which of the processes of `mp.spawn` is named when several fail, and what processes share."""
 
 import multiprocessing as mp
+import os
+import signal
 from typing import Any
 
 import pytest
 
+import ddpgrad as torch
 import ddpgrad.multiprocessing as spawning
+from ddpgrad import nn
 
 
 class Failed:
@@ -18,7 +22,10 @@ class Failed:
         self.sentinel, ended = mp.Pipe(duplex=False)
         self.report, report = mp.Pipe(duplex=False)
         ended.send(None)
-        report.send(told)
+        if told:
+            report.send(told)
+        else:
+            report.close()
 
     @property
     def exitcode(self) -> int | None:
@@ -47,3 +54,41 @@ def test_a_failure_is_seen_whenever_it_happens(looks):
     with pytest.raises(spawning.ProcessRaisedException, match="on purpose"):
         while not context.join():
             pass
+
+
+def test_a_process_that_ends_without_a_word_is_reported_with_its_exit_code():
+    process: Any = Failed(0)
+    context = spawning.ProcessContext([process], [process.report])
+    with pytest.raises(spawning.ProcessExitedException, match="exit code 1") as caught:
+        context.join()
+    assert caught.value.exit_code == 1
+
+
+def kill_the_last(i: int) -> None:
+    if i == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_process_that_is_killed_is_named_with_the_signal():
+    with pytest.raises(spawning.ProcessExitedException, match="process 1 terminated with signal SIGKILL"):
+        spawning.spawn(kill_the_last, nprocs=2)
+
+
+def train(i: int, model: nn.Module, part: torch.Tensor) -> None:
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    model(torch.ones(1, 2)).sum().backward()
+    optimizer.step()
+    part.fill_(7)
+
+
+def test_spawned_processes_share_what_lies_in_shared_memory():
+    model, base = nn.Linear(2, 1).share_memory(), torch.zeros(4).share_memory_()
+    before = [p.detach().clone() for p in model.parameters()]
+    part = base[1:3]
+    assert part.is_shared() and not part.clone().is_shared()
+    spawning.spawn(train, (model, part))
+    for parameter, old in zip(model.parameters(), before, strict=True):
+        assert torch.equal(parameter, old - 0.5)
+    assert base.tolist() == [0.0, 7.0, 7.0, 0.0]
+    with pytest.raises(RuntimeError, match="non-leaf"):
+        mp.reduction.ForkingPickler.dumps(torch.ones(1, requires_grad=True) * 2)  # type: ignore[attr-defined]

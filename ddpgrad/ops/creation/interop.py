@@ -157,23 +157,18 @@ def cuda_array_interface(self: Tensor) -> dict[str, Any]:
 
 def is_shared(self: Tensor) -> bool:
     """True when other processes can be given the memory itself: on a GPU, or after `share_memory_`."""
-    return self.is_cuda or self._shared
+    if self.is_cuda:
+        return True
+    from .shared import memory_of  # here and below, as few programs share memory
+
+    return memory_of(self) is not None
 
 
 def share_memory_(self: Tensor) -> Tensor:
-    """Move the elements into memory that processes forked from this one share."""
-    if self.is_meta:
-        raise RuntimeError("share_memory_(): only available on CPU, and the tensor is on meta")
-    if not is_shared(self):
-        import mmap
+    """Move the elements into memory that other processes of this host share, once they are forked or sent the tensor."""
+    from .shared import share
 
-        array = self._array
-        memory = mmap.mmap(-1, max(array.nbytes, 1))
-        shared = np.frombuffer(memory, array.dtype, array.size).reshape(array.shape)
-        shared[...] = array
-        self._array = shared
-        self._shared = True
-    return self
+    return share(self)
 
 
 def pin_memory(self: Tensor, device: Any = None) -> Tensor:
