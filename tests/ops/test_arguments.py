@@ -173,6 +173,11 @@ NAMED: list[tuple[Callable[[], object], Callable[[], object]]] = [
     (lambda: torch.cholesky_solve(input=spd, input2=lower), lambda: torch.cholesky_solve(spd, lower)),
     (lambda: torch.linalg.lstsq(input=spd, b=spd)[0], lambda: torch.linalg.lstsq(spd, spd)[0]),
     (lambda: F.one_hot(input=pair), lambda: torch.eye(3, dtype=torch.int64)[pair]),
+    (lambda: torch.trapezoid(pair, dx=torch.tensor(2)), lambda: torch.tensor(3.0)),
+    (lambda: torch.signal.windows.hann(torch.tensor(3)), lambda: torch.tensor([0.0, 1, 0])),
+    (lambda: torch.signal.windows.bartlett(torch.tensor(1.0)), lambda: torch.ones(1)),
+    (lambda: pair.scatter_reduce(0, pair - 1, pair * 2, "max"), lambda: pair * 2),
+    (lambda: pair.scatter_reduce(0, pair - 1, pair * 2, "min"), lambda: pair),
     (lambda: torch.isin(elements=pair, test_element=1), lambda: pair == 1),
     (lambda: torch.relu_(input=table.clone()), lambda: table),
     (lambda: torch.fill_(input=table.clone(), value=0), lambda: table * 0),
@@ -189,7 +194,7 @@ NAMED: list[tuple[Callable[[], object], Callable[[], object]]] = [
 
 
 @pytest.mark.parametrize(("named", "expected"), NAMED)
-def test_arguments_have_the_names_that_pytorch_gives_them(named, expected):
+def test_arguments_have_the_names_and_kinds_that_pytorch_gives_them(named, expected):
     got, wanted = named(), expected()
     if isinstance(wanted, torch.Tensor):
         got, wanted = (got,), (wanted,)

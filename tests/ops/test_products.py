@@ -39,6 +39,13 @@ def test_einsum_stretches_an_index_of_length_1():
     np.testing.assert_allclose(out.numpy(), a.numpy()[:, :, None] * b.numpy().sum(-1), rtol=1e-12)
 
 
+def test_einsum_sums_nothing_over_an_index_of_length_1_so_that_dtypes_may_differ():
+    left, right = torch.ones(2, 1, dtype=torch.int16), torch.ones(1, 3, dtype=torch.bfloat16)
+    assert torch.einsum("ab,bc->ac", left, right).dtype is torch.bfloat16
+    assert torch.einsum("ab,bc->ac", left, left.T).dtype is torch.int16
+    assert torch.einsum("ab->a", left).dtype is torch.int64
+
+
 def test_einsum_takes_lists_of_numbers_and_a_list_of_operands():
     a, b = (torch.tensor(v) for v in arrays((2, 3, 4), (4, 3)))
     expected = torch.einsum("aij,jk->aik", a, b)

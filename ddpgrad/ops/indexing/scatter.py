@@ -228,6 +228,7 @@ def scatter_reduce(
     input: Tensor, dim: int, index: Any, src: Tensor, reduce: str, *, include_self: bool = True
 ) -> Tensor:
     """The elements of `src` that share a place, and unless told otherwise what `input` has there, reduced to one."""
+    reduce = {"max": "amax", "min": "amin"}.get(reduce, reduce)
     if reduce not in REDUCTIONS:
         raise RuntimeError(f"reduce argument must be either sum, prod, mean, amax or amin, got {reduce}")
     if reduce not in ("sum", "mean"):

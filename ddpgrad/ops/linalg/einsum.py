@@ -71,7 +71,7 @@ def einsum(*args: Any) -> Tensor:
     labelled = [
         _diagonal(operand, labels, i) for i, (operand, labels) in enumerate(zip(operands, terms, strict=True))
     ]
-    labelled = _without_stretched(labelled)
+    labelled = _without_stretched(labelled, result)
     while len(labelled) > 1:
         i, j = (0, 1) if len(labelled) == 2 else _next_pair(labelled, result)
         right, left = labelled.pop(j), labelled.pop(i)
@@ -171,8 +171,13 @@ def _diagonal(tensor: Tensor, labels: tuple[Label, ...], number: int) -> _Labell
     return _Labelled(tensor, labels)
 
 
-def _without_stretched(operands: Sequence[_Labelled]) -> list[_Labelled]:
-    """Dimensions of length 1 dropped where another operand is longer along that index."""
+def _without_stretched(operands: Sequence[_Labelled], result: tuple[Label, ...]) -> list[_Labelled]:
+    """Dimensions of length 1 dropped where another operand is longer along that index.
+
+    Of several operands also those that the result has not: there is nothing to sum, so that dtypes may differ, and
+    integers stay as they are.
+    """
+    kept = set(result) if len(operands) > 1 else None
     sizes: dict[Label, int] = {}
     for x in operands:
         for n, size in zip(x.labels, x.tensor.shape, strict=True):
@@ -186,7 +191,11 @@ def _without_stretched(operands: Sequence[_Labelled]) -> list[_Labelled]:
                 )
     dropped = []
     for x in operands:
-        one = tuple(i for i, n in enumerate(x.labels) if x.tensor.shape[i] == 1 != sizes[n])
+        one = tuple(
+            i
+            for i, n in enumerate(x.labels)
+            if x.tensor.shape[i] == 1 and (sizes[n] != 1 or (kept is not None and n not in kept))
+        )
         if one:
             x = _Labelled(
                 shape.squeeze(x.tensor, one), tuple(n for i, n in enumerate(x.labels) if i not in one)

@@ -144,6 +144,8 @@ def _trapezoids(y: Tensor, x: Any, dx: Any, dim: int, name: str) -> Tensor:
 def _sample_points(y: Tensor, x: Any, dx: Any, dim: int, name: str) -> Tensor:
     if y.dtype is dtypes.bool_ or (isinstance(x, Tensor) and x.dtype is dtypes.bool_):
         raise RuntimeError(f"{name}: received a bool input for `x` or `y`, but bool is not supported")
+    if isinstance(dx, Tensor) and not dx.ndim:
+        dx = dx.item()
     if not isinstance(dx, (int, float, complex)):
         raise RuntimeError(f"{name}: Currently, we only support dx as a real number, got {type(dx).__name__}")
     return _trapezoids(y, x, dx, wrap_dim(name, dim, y.ndim), name)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from operator import index
 from typing import Any
 
 import numpy as np
@@ -37,6 +38,8 @@ def _window(
         raise ValueError(f"{name} is implemented for strided tensors only, got: {layout}")
     if target.name not in ("float32", "float64"):
         raise ValueError(f"{name} expects float32 or float64 dtypes, got: {target!r}")
+    if not isinstance(M, int):
+        M = int(M) if M in (0, 1) else index(M)  # as a size is made of a number or a tensor
     return finish(values(M, not sym, formula).astype(target.numpy), device, requires_grad)
 
 
