@@ -205,6 +205,7 @@ from .ops.indexing.put import (
 from .ops.indexing.scatter import (
     scatter as scatter, scatter_add as scatter_add, scatter_reduce as scatter_reduce,
 )
+from .ops.indexing.segments import segment_reduce as _segment_reduce, segment_reduce as segment_reduce
 from .ops.linalg.matrix_exp import matrix_exp as matrix_exp
 from .ops.linalg.decompositions import (
     cholesky as cholesky, cholesky_inverse as cholesky_inverse, cholesky_solve as cholesky_solve,

@@ -26,7 +26,7 @@ from .linalg import matrix
 from .shape import diagonal, rearranging, strided
 
 ON_USE = (
-    "_indices", "_nnz", "_values", "apply_", "bincount", "cholesky", "cholesky_inverse", "cholesky_solve", "coalesce", "dense_dim", "det", "diff", "dist", "geqrf", "histc", "histogram", "indices", "inverse", "is_coalesced", "istft", "logdet",
+    "_coalesced_", "_indices", "_nnz", "_values", "apply_", "bincount", "cholesky", "cholesky_inverse", "cholesky_solve", "coalesce", "dense_dim", "det", "diff", "dist", "geqrf", "histc", "histogram", "indices", "inverse", "is_coalesced", "istft", "logdet",
     "lu", "lu_solve", "map2_", "map_", "matrix_exp", "matrix_power", "norm", "orgqr", "ormqr", "pinverse", "qr", "renorm", "renorm_", "slogdet", "sparse_dim",
     "sparse_mask", "stft", "svd", "to_dense", "to_sparse", "to_sparse_coo", "triangular_solve", "unique", "unique_consecutive", "values",
 )  # fmt: skip

@@ -40,6 +40,12 @@ def is_coalesced(self: Tensor) -> bool:
     return _require("is_coalesced", self).coalesced
 
 
+def _coalesced_(self: Tensor, coalesced: bool) -> Tensor:
+    """Say of a sparse tensor that every place occurs once, in order, or that this is not known; nothing is looked at."""
+    _require("_coalesced_", self).coalesced = bool(coalesced)
+    return self
+
+
 def indices(self: Tensor) -> Tensor:
     """(sparse_dim, nnz) int64: the places of the stored elements of a coalesced tensor."""
     return wrap(_require_coalesced("indices", self).indices)
@@ -147,7 +153,7 @@ def wrapped(name: str, input: Tensor, dim: int) -> int:
 def attach() -> None:
     """Give the class Tensor its methods."""
     for function in (
-        coalesce, is_coalesced, indices, values, _indices, _values, _nnz, sparse_dim, dense_dim, to_dense, to_sparse,
+        coalesce, is_coalesced, _coalesced_, indices, values, _indices, _values, _nnz, sparse_dim, dense_dim, to_dense, to_sparse,
         to_sparse_coo, sparse_mask,
     ):  # fmt: skip
         setattr(Tensor, function.__name__, function)

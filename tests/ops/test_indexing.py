@@ -232,3 +232,32 @@ def test_wrong_indexes(index: Any, text: str):
 def test_wrong_places(call: Any, error: type[Exception], text: str):
     with pytest.raises(error, match=text):
         call(torch.ones(SHAPE), torch.tensor([1, 0]))
+
+
+@pytest.mark.parametrize(
+    ("reduce", "expected", "gradient"),
+    [
+        ("sum", [1.0, 0.0, 14.0], [1, 3, 3, 3]),
+        ("mean", [1.0, float("nan"), 14 / 3], [1, 1, 1, 1]),
+        ("max", [1.0, -float("inf"), 8.0], [1, 0, 0, 3]),
+        ("min", [1.0, float("inf"), 2.0], [1, 0, 3, 0]),
+        ("prod", [1.0, 1.0, 64.0], [1, 48, 96, 24]),
+    ],
+)
+def test_segments_are_reduced_by_their_lengths_or_offsets(reduce, expected, gradient):
+    data = torch.tensor([1.0, 4.0, 2.0, 8.0], requires_grad=True)
+    out = torch.segment_reduce(data, reduce, lengths=torch.tensor([1, 0, 3]))
+    (out.nan_to_num(0, 0, 0) * torch.tensor([1.0, 0.0, 3.0])).sum().backward()
+    torch.testing.assert_close(out, torch.tensor(expected), equal_nan=True)
+    torch.testing.assert_close(data.grad, torch.tensor(gradient, dtype=torch.float32))
+    rows = torch.stack([data.detach(), data.detach()])
+    offsets = torch.tensor([[0, 1, 4], [0, 2, 4]])
+    firsts = torch.segment_reduce(rows, "max", offsets=offsets, axis=1)
+    assert firsts.tolist() == [[1, 8], [4, 8]]
+
+
+def test_lengths_of_segments_are_checked():
+    data = torch.ones(4)
+    with pytest.raises(RuntimeError, match="Expected all rows of lengths"):
+        torch.segment_reduce(data, "sum", lengths=torch.tensor([1, 2]))
+    assert torch.segment_reduce(data, "sum", lengths=torch.tensor([1, 2]), unsafe=True).tolist() == [1, 2]

@@ -151,6 +151,11 @@ def test_kinds_and_parts() -> None:
         assert torch.sparse.check_sparse_tensor_invariants.is_enabled()
 
 
+def test_a_program_may_say_that_places_are_in_order() -> None:
+    s = torch.sparse_coo_tensor(torch.tensor([[0, 1]]), torch.ones(2), (2,))
+    assert not s.is_coalesced() and s._coalesced_(True) is s and s.is_coalesced()
+
+
 def test_others_of_its_kind_by_the_former_names() -> None:
     s = torch.sparse_coo_tensor([[0, 2]], torch.ones(2, 3), (5, 3))
     other = s.new(s._indices(), torch.full((2, 3), 2.0), s.size())
