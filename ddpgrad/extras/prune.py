@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from .. import Tensor, cat, norm, ones_like, rand, rand_like, reshape, topk
+from .. import Tensor, cat, norm, ones_like, rand, rand_like, reshape, topk, zeros_like
 from ..nn.modules.module import Module
 
 Pairs = Iterable[tuple[Module, str]]
@@ -127,7 +127,7 @@ class PruningContainer(BasePruningMethod):
     def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
         """`default_mask` with what the latest method chooses of the rest."""
         method = self._pruning_methods[-1]
-        mask = default_mask.clone()
+        mask = default_mask.to(t.dtype, copy=True)
         where: Any = slice(None)
         if method.PRUNING_TYPE == "unstructured":
             where = mask == 1
@@ -148,14 +148,19 @@ def _hook_of(module: Module, name: str) -> tuple[int, BasePruningMethod] | None:
     return None
 
 
-def _count(amount: int | float, size: int) -> int:
-    """How many of `size` an amount is: a number of them, or a share."""
+def _checked(amount: int | float) -> int | float:
+    """The amount; TypeError or ValueError for what can be none."""
     if isinstance(amount, bool) or not isinstance(amount, (int, float)):
         raise TypeError(f"Invalid type for amount: {amount}. Must be int or float.")
     if amount < 0 or (isinstance(amount, float) and amount > 1.0):
         raise ValueError(
             f"amount={amount} should either be a float in the range [0.0, 1.0] or a non-negative integer"
         )
+    return amount
+
+
+def _count(amount: int | float, size: int) -> int:
+    """How many of `size` an amount is: a number of them, or a share."""
     if isinstance(amount, int) and amount > size:
         raise ValueError(f"amount={amount} should be smaller than the number of parameters to prune={size}")
     return amount if isinstance(amount, int) else round(amount * size)
@@ -173,8 +178,7 @@ class _ByAmount(BasePruningMethod):
     """Methods that prune a number of elements, or a share of them."""
 
     def __init__(self, amount: int | float) -> None:
-        _count(amount, int(amount))  # refuses what can be no amount
-        self.amount = amount
+        self.amount = _checked(amount)
 
     def _without(self, scores: Tensor, default_mask: Tensor, largest: bool) -> Tensor:
         """The mask without the elements with the largest, or smallest, scores."""
@@ -209,8 +213,7 @@ class _Structured(BasePruningMethod):
     PRUNING_TYPE = "structured"
 
     def __init__(self, amount: int | float, dim: int = -1) -> None:
-        _count(amount, int(amount))
-        self.amount, self.dim = amount, dim
+        self.amount, self.dim = _checked(amount), dim
 
     def _scores(self, t: Tensor) -> Tensor:
         raise NotImplementedError
@@ -223,11 +226,14 @@ class _Structured(BasePruningMethod):
             )
         channels = t.shape[self.dim]
         count = _count(self.amount, channels)
-        mask = default_mask.clone()
-        if count:
-            gone = topk(self._scores(t), count, largest=False).indices
-            mask[(slice(None),) * (self.dim % t.ndim) + (gone,)] = 0
-        return mask
+        if not count:
+            return default_mask
+        kept = topk(
+            self._scores(t), channels - count
+        ).indices  # of equal scores the first stay, as in PyTorch
+        mask = zeros_like(t)
+        mask[(slice(None),) * (self.dim % t.ndim) + (kept,)] = 1
+        return mask * default_mask.to(mask.dtype)
 
 
 class RandomStructured(_Structured):

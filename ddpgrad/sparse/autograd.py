@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -148,7 +149,7 @@ class SparseRows(Function):
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None, None]:  # type: ignore[override]
-        values = reshape(g, (-1, ctx.shape[1]))
+        values = reshape(g, (math.prod(g.shape[:-1]), ctx.shape[1]))
         if ctx.kept is not None:
             values = subscript(values, wrap(ctx.kept))
         return build(values, coo(ctx.places, values._array, ctx.shape)), None, None

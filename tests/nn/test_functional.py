@@ -9,6 +9,7 @@ import pytest
 import ddpgrad as torch
 import ddpgrad.nn.functional as F
 from ddpgrad import nn
+from ddpgrad.nn.utils import prune
 
 ONES = torch.ones
 IMAGES = ONES(2, 5, 4, 4)
@@ -321,3 +322,37 @@ def test_targets_that_are_all_ignored_have_no_gradient(weight, smoothing):
     loss = F.cross_entropy(x, torch.full((4,), -100), weight=weight, label_smoothing=smoothing)
     loss.backward()
     assert loss.isnan() and x.grad.tolist() == [[0.0] * 3] * 4
+
+
+def test_a_table_without_columns_has_a_sparse_gradient():
+    table = nn.Embedding(10, 0, sparse=True)
+    table(torch.tensor([[0, 2], [4, 3]])).sum().backward()
+    assert table.weight.grad.is_sparse and table.weight.grad.shape == (10, 0)
+    assert (
+        repr(nn.Embedding(3, 2, padding_idx=1, sparse=True)) == "Embedding(3, 2, padding_idx=1, sparse=True)"
+    )
+    with pytest.raises(RuntimeError, match="Long, Int; but got int16"):
+        table(torch.tensor([1], dtype=torch.int16))
+
+
+def test_packed_sequences_become_other_dtypes_and_are_unpacked_into_copies():
+    rnn = nn.utils.rnn
+    packed = rnn.pack_sequence([torch.tensor([4, 5]), torch.tensor([1, 2, 3])], enforce_sorted=False)
+    for name in ("long", "int", "short", "char", "byte", "float", "double", "half"):
+        cast = getattr(packed, name)()
+        assert cast.data.dtype is getattr(packed.data, name)().dtype and (cast is packed) is (name == "long")
+    padded = rnn.pad_sequence([torch.tensor([1, 2]), torch.tensor([0.5])])
+    assert padded.tolist() == [[1, 0], [2, 0]], "the first one's dtype"
+    parts = rnn.unpad_sequence(padded, torch.tensor([2, 1]))
+    parts[0].zero_()
+    assert padded[1, 0] == 2 and [len(p) for p in parts] == [2, 1]
+
+
+def test_of_equal_channels_the_first_are_kept():
+    layer = nn.Linear(2, 2)
+    with torch.no_grad():
+        layer.weight.fill_(1.0)
+    prune.ln_structured(layer, "weight", 1, 2, 0)
+    assert layer.weight_mask.tolist() == [[1.0, 1.0], [0.0, 0.0]]
+    with pytest.raises(TypeError, match="Must be int or float"):
+        prune.L1Unstructured("half")

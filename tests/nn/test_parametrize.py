@@ -53,11 +53,14 @@ def test_a_transfer_shares_what_the_tensor_is_computed_from():
         assert getattr(second.parametrizations.weight, name) is getattr(first.parametrizations.weight, name)
 
 
+@pytest.mark.filterwarnings("ignore:.*weight_norm.*deprecated:FutureWarning")
 def test_normalisations_refuse_what_they_cannot_divide():
     with pytest.raises(IndexError, match=r"expected to be in range of \[-2, 1\], but got 2"):
         parametrizations.weight_norm(nn.Linear(2, 2), dim=2)
-    with pytest.raises(ValueError, match="uninitialized parameters"):
-        nn.utils.spectral_norm(nn.LazyLinear(2))
+    lazy = nn.LazyLinear(2)
+    for norm in (nn.utils.weight_norm, nn.utils.spectral_norm):
+        with pytest.raises(ValueError, match="uninitialized parameters"):
+            norm(lazy)
 
 
 def test_the_spectral_norm_of_complex_weights():

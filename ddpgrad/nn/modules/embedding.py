@@ -141,7 +141,8 @@ class Embedding(_Table):
         parts = [f"{self.num_embeddings}, {self.embedding_dim}"]
         if self.padding_idx is not None:
             parts.append(f"padding_idx={self.padding_idx}")
-        return ", ".join(parts) + self._described().removeprefix(parts[0])
+        own = self._described(*(("sparse=True",) if self.sparse else ()))
+        return ", ".join(parts) + own.removeprefix(parts[0])
 
 
 class EmbeddingBag(_Table):

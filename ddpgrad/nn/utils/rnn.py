@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ... import Tensor, cat, from_numpy, full, index_select, reshape, stack
+from ...backend import dtype as dtypes
 from ...ops.layers.embedding import embedding_rows
 from ...ops.shape.shape import constant_pad
 
@@ -49,6 +50,8 @@ class PackedSequence(_Fields):
     def to(self, *args: Any, **kwargs: Any) -> PackedSequence:
         """The data as `Tensor.to` gives it, and the indices beside it."""
         data = self.data.to(*args, **kwargs)
+        if data is self.data:
+            return self
         indices = [
             i if i is None else i.to(data.device) for i in (self.sorted_indices, self.unsorted_indices)
         ]
@@ -64,15 +67,44 @@ class PackedSequence(_Fields):
 
     def float(self) -> PackedSequence:
         """The data as float32."""
-        return PackedSequence(self.data.float(), *self[1:])
+        return self.to(dtypes.float32)
 
     def double(self) -> PackedSequence:
         """The data as float64."""
-        return PackedSequence(self.data.double(), *self[1:])
+        return self.to(dtypes.float64)
 
     def half(self) -> PackedSequence:
         """The data as float16."""
-        return PackedSequence(self.data.half(), *self[1:])
+        return self.to(dtypes.float16)
+
+    def long(self) -> PackedSequence:
+        """The data as int64."""
+        return self.to(dtypes.int64)
+
+    def int(self) -> PackedSequence:
+        """The data as int32."""
+        return self.to(dtypes.int32)
+
+    def short(self) -> PackedSequence:
+        """The data as int16."""
+        return self.to(dtypes.int16)
+
+    def char(self) -> PackedSequence:
+        """The data as int8."""
+        return self.to(dtypes.int8)
+
+    def byte(self) -> PackedSequence:
+        """The data as uint8."""
+        return self.to(dtypes.uint8)
+
+    def pin_memory(self) -> PackedSequence:
+        """In memory that a GPU copies from directly."""
+        indices = [i if i is None else i.pin_memory() for i in self[2:]]
+        return PackedSequence(self.data.pin_memory(), self.batch_sizes, *indices)
+
+    def is_pinned(self) -> bool:
+        """Whether the data is in such memory."""
+        return self.data.is_pinned()
 
     @property
     def is_cuda(self) -> bool:
@@ -176,6 +208,7 @@ def pad_sequence(
     sequences = list(sequences)
     if not sequences:
         raise RuntimeError("pad_sequence: received an empty list of sequences")
+    sequences = [s.to(sequences[0].dtype) for s in sequences]
     longest = max(len(s) for s in sequences)
     padded = []
     for s in sequences:
@@ -188,7 +221,7 @@ def pad_sequence(
 def unpad_sequence(padded_sequences: Tensor, lengths: Tensor, batch_first: bool = False) -> list[Tensor]:
     """The sequences (L, *) without their padding."""
     rows = padded_sequences if batch_first else padded_sequences.transpose(0, 1)
-    return [row[: int(length)] for row, length in zip(rows, lengths, strict=True)]
+    return [row[: int(length)].clone() for row, length in zip(rows, lengths, strict=True)]
 
 
 def pack_sequence(sequences: Sequence[Tensor], enforce_sorted: bool = True) -> PackedSequence:

@@ -7,7 +7,7 @@ from typing import Any
 
 from ...core.tensor import Tensor
 from ..modules.module import Module
-from ..parameter import Parameter
+from ..parameter import Parameter, is_lazy
 from .parametrizations import norm_except_dim
 
 
@@ -37,6 +37,8 @@ def weight_norm(module: Module, name: str = "weight", dim: int | None = 0) -> Mo
         raise RuntimeError(f"Cannot register two weight_norm hooks on the same parameter {name}")
     hook = WeightNorm(name, dim)
     weight = getattr(module, name)
+    if is_lazy(weight):
+        raise ValueError("The module passed to `WeightNorm` can't have uninitialized parameters.")
     delattr(module, name)
     module.register_parameter(f"{name}_g", Parameter(norm_except_dim(weight.detach(), hook.dim)))
     module.register_parameter(f"{name}_v", Parameter(weight.detach()))

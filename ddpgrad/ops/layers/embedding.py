@@ -32,7 +32,7 @@ def embedding_rows(F: Any, input: Tensor, indices: Any, padding_idx: int | None 
 def _indices(indices: Any, table: Tensor) -> Any:
     array, rows = indices._array if isinstance(indices, Tensor) else indices, table.shape[0]
     require_one_kind("embedding", table._array, array)
-    if array.dtype.kind not in "iu":
+    if array.dtype.char not in "li":
         raise RuntimeError(
             f"Expected tensor for argument #1 'indices' to have one of the following scalar types: Long, Int; but "
             f"got {array.dtype} instead (while checking arguments for embedding)"
