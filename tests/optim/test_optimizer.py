@@ -353,3 +353,16 @@ def test_libraries_replace_what_a_plateau_does() -> None:
     for value in (1.0, 2.0, 3.0):
         schedule.step(value)
     assert epochs == [2, 3] and optimizer.param_groups[0]["lr"] == 1.0
+
+
+def test_combined_schedules_go_to_no_epoch():
+    optimizer = optim.SGD([nn.Parameter(torch.ones(1))], lr=1.0)
+    schedule = optim.lr_scheduler
+    for combined in (
+        schedule.ChainedScheduler([schedule.ExponentialLR(optimizer, 0.9)]),
+        schedule.SequentialLR(
+            optimizer, [schedule.ExponentialLR(optimizer, 0.9), schedule.StepLR(optimizer, 2)], [3]
+        ),
+    ):
+        with pytest.raises(TypeError):
+            combined.step(5)  # type: ignore[call-arg]

@@ -73,7 +73,7 @@ class SequentialLR(_Combined):
         first._initial_step()
         self._last_lr = first.get_last_lr()
 
-    def step(self, epoch: int | None = None) -> None:
+    def step(self) -> None:  # type: ignore[override]
         """Go to the next epoch and set the learning rates."""
         self.last_epoch += 1
         which = bisect_right(self._milestones, self.last_epoch)
@@ -100,7 +100,7 @@ class ChainedScheduler(_Combined):
         self.optimizer = self._hold(schedulers, optimizer)
         self._last_lr = self._current()
 
-    def step(self, epoch: int | None = None) -> None:
+    def step(self) -> None:  # type: ignore[override]
         """Go to the next epoch and set the learning rates."""
         for scheduler in self._schedulers:
             scheduler.step()
