@@ -77,17 +77,18 @@ def is_in_order(array: Array, dims: Sequence[int]) -> bool:
 
 def lies_like_leaf(grad: Array, leaf: Array) -> bool:
     """Whether `grad` may become the gradient of `leaf` as it lies: see `room_for_gradient`."""
-    dims = _order_of_gradient(leaf)
+    dims = order_of_leaf(leaf)
     return bool(grad.flags.c_contiguous) if dims is None else is_in_order(grad, dims)
 
 
 def room_for_gradient(leaf: Array, grad: Array) -> Array:
     """An empty array for the gradient of `leaf`: in its order of memory if it has no gaps, else contiguous."""
-    dims = _order_of_gradient(leaf) if leaf.shape == grad.shape else None
+    dims = order_of_leaf(leaf) if leaf.shape == grad.shape else None
     return empty_in_order(grad, grad.shape, grad.dtype, range(grad.ndim) if dims is None else dims)
 
 
-def _order_of_gradient(leaf: Array) -> Dims | None:
+def order_of_leaf(leaf: Array) -> Dims | None:
+    """The order that a gradient, or an optimizer's state, has in memory; None for that of the dimensions."""
     if leaf.flags.c_contiguous:
         return None
     dims = memory_order(leaf)

@@ -25,7 +25,7 @@ from ..backend.elementary.shape import address_of
 from ..backend.registry import SparseArray, Unsupported, backend_for
 from ..core.tensor import Tensor
 from ..ops.dispatch.update import Rule
-from .layout import joined, lay_flat, real, tied
+from .layout import flattened, joined, laid_out, lay_flat, order, real, tied
 
 Array = Any
 State = dict[str, Any]
@@ -61,18 +61,23 @@ class Piece:
 class _Single(Piece):
     """One parameter over its own memory. It holds a gradient only from `renew` to `finish`."""
 
-    __slots__ = ()
+    __slots__ = ("copied", "dims")
+
+    def __init__(self, *flat: Any) -> None:
+        *rest, self.dims = flat
+        super().__init__(*rest)
+        # Memory with gaps is flattened by copying.
+        self.copied = self.dims is None and not self.variables[0]._array.flags.c_contiguous
 
     def renew(self, grad: Array) -> None:
         """Take up the gradient of this step."""
-        self.grad = real(grad.reshape(-1))
-        (parameter,) = self.variables
-        if not parameter._array.flags.c_contiguous:  # flattening copies: bring the copy up to date
-            self.param = real(parameter._array.reshape(-1))
+        self.grad = real(flattened(grad, self.dims))
+        if self.copied:
+            self.param = real(self.variables[0]._array.reshape(-1))
 
     def finish(self) -> None:
-        array = self.variables[0]._array
-        if not array.flags.c_contiguous:
+        if self.copied:
+            array = self.variables[0]._array
             array[...] = self.param.view(array.dtype).reshape(array.shape)
         self.grad = None
 
@@ -382,10 +387,11 @@ def _join(chain: list[_Member], owners: _Owners) -> Piece:
 
 def _alone(parameter: Tensor, owners: _Owners) -> _Single:
     """The piece of one parameter, over its own memory."""
-    state = owners[parameter]
+    array, state = parameter._array, owners[parameter]
+    dims = order(array)
     for name in owners.arrays:
-        array = state[name]._array
-        if not array.flags.c_contiguous:
-            state[name]._array = backend_for(array).contiguous(array)
-    flat_states = [state[name]._array.reshape(-1) for name in owners.arrays]
-    return _Single((parameter,), parameter._array.reshape(-1), _gradient(parameter).reshape(-1), flat_states)
+        state[name]._array = laid_out(state[name]._array, dims)
+    flat_states = [flattened(state[name]._array, dims) for name in owners.arrays]
+    return _Single(
+        (parameter,), flattened(array, dims), flattened(_gradient(parameter), dims), flat_states, dims
+    )

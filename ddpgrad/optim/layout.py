@@ -9,6 +9,7 @@ import numpy as np
 
 from ..backend import dtype as dtypes
 from ..backend.elementary.shape import address_of, part
+from ..backend.layout import Dims, in_order, is_in_order, order_of_leaf
 from ..backend.registry import backend_for, to_device
 from ..core.tensor import Tensor, wrap
 
@@ -71,10 +72,37 @@ def real(array: Array) -> Array:
     return (array if array.ndim else array.reshape(1)).view(array.real.dtype)
 
 
+def order(parameter: Array) -> Dims | None:
+    """The order of dimensions in which a parameter without gaps lies; None for that of the dimensions, or with gaps.
+
+    RuntimeError for a parameter that was expanded: it would be updated several times.
+    """
+    if 0 in parameter.strides and any(
+        n > 1 for n, step in zip(parameter.shape, parameter.strides, strict=True) if not step
+    ):
+        raise RuntimeError(
+            f"unsupported operation: more than one element of a parameter (shape {list(parameter.shape)}) refers to a single "
+            "memory location. Please clone() the tensor before performing the operation."
+        )
+    return None if parameter.dtype.kind == "c" else order_of_leaf(parameter)
+
+
+def flattened(array: Array, dims: Dims | None) -> Array:
+    """The elements one after the other, in the order of `order`: a view if they lie so."""
+    return (array if dims is None else array.transpose(dims)).reshape(-1)
+
+
+def laid_out(array: Array, dims: Dims | None) -> Array:
+    """The array in that order of memory: itself if it lies so."""
+    if dims is None:
+        return array if array.flags.c_contiguous else backend_for(array).contiguous(array)
+    return array if is_in_order(array, dims) else in_order(array, dims)
+
+
 def zeros_like(parameter: Tensor) -> Tensor:
-    """State for a parameter: zeros of its shape, dtype and device, contiguous, on the same ranks."""
+    """State for a parameter: zeros of its shape, dtype, device and order in memory, on the same ranks."""
     array, state = parameter._array, parameter.data
-    state._array = backend_for(array).new_zeros(array, array.shape)
+    state._array = laid_out(backend_for(array).new_zeros(array, array.shape), order(array))
     return state
 
 

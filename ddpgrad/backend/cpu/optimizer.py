@@ -96,12 +96,18 @@ def _loop(rule: Callable[..., Any], states: int) -> tuple[Callable[..., None], C
     return loop, shared("param", "grad", *"abc"[:states])(loop)
 
 
+@register_jitable
+def decayed(decay, p):
+    """What a decay adds to a gradient: nothing without one, be the parameter infinite."""
+    return decay * p if decay != 0 else decay
+
+
 def _without_state(rule: Any, text: str) -> Callable[..., None]:
     def loop(param, grad, scale, decay, shrink, numbers):
         _ = text
         for i in range(param.size):
             p = widened(param[i])
-            new = rule(on_numbers, shrink * p, scale * widened(grad[i]) + decay * p, *numbers)
+            new = rule(on_numbers, shrink * p, scale * widened(grad[i]) + decayed(decay, p), *numbers)
             param[i] = narrowed(new, param)
 
     return loop
@@ -112,7 +118,7 @@ def _with_one(rule: Any, text: str) -> Callable[..., None]:
         _ = text
         for i in range(param.size):
             p = widened(param[i])
-            g = scale * widened(grad[i]) + decay * p
+            g = scale * widened(grad[i]) + decayed(decay, p)
             new, first = rule(on_numbers, shrink * p, g, widened(a[i]), *numbers)
             param[i], a[i] = narrowed(new, param), narrowed(first, a)
 
@@ -124,7 +130,7 @@ def _with_two(rule: Any, text: str) -> Callable[..., None]:
         _ = text
         for i in range(param.size):
             p = widened(param[i])
-            g = scale * widened(grad[i]) + decay * p
+            g = scale * widened(grad[i]) + decayed(decay, p)
             new, first, second = rule(on_numbers, shrink * p, g, widened(a[i]), widened(b[i]), *numbers)
             param[i], a[i], b[i] = narrowed(new, param), narrowed(first, a), narrowed(second, b)
 
@@ -136,7 +142,7 @@ def _with_three(rule: Any, text: str) -> Callable[..., None]:
         _ = text
         for i in range(param.size):
             p = widened(param[i])
-            g = scale * widened(grad[i]) + decay * p
+            g = scale * widened(grad[i]) + decayed(decay, p)
             old = widened(a[i]), widened(b[i]), widened(c[i])
             new, first, second, third = rule(on_numbers, shrink * p, g, old[0], old[1], old[2], *numbers)
             param[i], a[i], b[i], c[i] = (

@@ -132,7 +132,7 @@ def _kernel(rule: Callable[..., Any], states: int, numbers: int, several: bool) 
     body = "\n".join(
         [
             "const A p = A(shrink) * A(param);",
-            "const A g = A(scale) * A(grad) + A(decay) * A(param);",
+            "const A g = A(scale) * A(grad) + (A(decay) == A(0) ? A(0) : A(decay) * A(param));",
             *(f"const A old_{name} = A({name});" for name in arrays),
             *(f"const A n{i} = A({name});" for i, name in enumerate(scalars)),
             *statements,
