@@ -21,7 +21,7 @@ class Server:
 
     def __init__(self, simulation: Simulation) -> None:
         self.simulation = simulation
-        self._table = stores._Table()
+        self._table = stores.Table()
         self.depths: dict[int, int] = {}
 
     def ask(self, command: str, *arguments: Any) -> Any:

@@ -55,6 +55,7 @@ ROOMS = {
         ["communicator"],
         ["trace", "failure"],
         ["store", "backends"],
+        ["tcp_store"],
         ["rendezvous"],
         ["ranks"],
         ["process_group"],

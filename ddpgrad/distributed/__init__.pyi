@@ -1,6 +1,6 @@
 """Training on several ranks: process groups, collectives, data parallelism."""
 
-from . import algorithms as algorithms, fsdp as fsdp, nn as nn, tensor as tensor
+from . import algorithms as algorithms, fsdp as fsdp, nn as nn, rendezvous as rendezvous, tensor as tensor
 from ..core.errors import DistributedError as _DistributedError, TransportError as _TransportError
 from .agreement import agree as agree, on_rank_zero as on_rank_zero, rank_zero_first as rank_zero_first
 from .backends import (
@@ -50,10 +50,12 @@ from .process_group import (
 from .ranks.host import (
     run_module as run_module, run_ranks as run_ranks, run_script as run_script, simulate as simulate,
 )
+from .rendezvous.handlers import register_rendezvous_handler as register_rendezvous_handler
 from .store import (
     DistStoreError as DistStoreError, FileStore as FileStore, HashStore as HashStore,
-    PrefixStore as PrefixStore, Store as Store, TCPStore as TCPStore,
+    PrefixStore as PrefixStore, QueueEmptyError as QueueEmptyError, Store as Store,
 )
+from .tcp_store import TCPStore as TCPStore
 from .variable import all_gather_variable as all_gather_variable
 
 # Other names of what is above.

@@ -2,92 +2,130 @@
 
 Source of names and semantics: https://pytorch.org/docs/stable/distributed.html#distributed-key-value-store.
 Values are bytes; a text is stored as UTF-8. They are for programs that use one themselves, and for ranks that
-meet without a launcher (`rendezvous`). Files and sockets carry plain data, never a pickle.
+meet without a launcher (`rendezvous`). Files carry plain data, never a pickle. `tcp_store` has the one of several hosts.
 """
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
-import hmac
-import logging
 import os
-import secrets
-import socket
-import socketserver
-import struct
 import threading
 import time
 import weakref
-from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
-from ..core import environment
 from ..core.errors import DistributedError
 from .protocol import plain_data
 
 _DEFAULT_TIMEOUT = timedelta(seconds=300)
-_LONGEST_MESSAGE = 64 << 20
-_LENGTH = struct.Struct("!I")
-_WORKERS = "init/workers"
-# The question for the token, which is no length of a message, and its answer have as many bytes; who proves it has so long.
-_ASKS, _PROOF, _PROOF_S = b"DDPT", 32, 10.0
-
-_log = logging.getLogger("ddpgrad.distributed")
+_USERS, _GONE = "refcount/", "cleanup/"
 
 
 class DistStoreError(DistributedError):
     """A key did not come in time, or a store cannot be reached."""
 
 
-class _Table:
-    """The keys and values of one store, and what can be done with them at once."""
+class QueueEmptyError(DistStoreError):
+    """Nothing is in a queue, and the caller does not want to wait."""
+
+
+class Table:
+    """The keys and values of one store, and its queues, and what can be done with them at once."""
 
     def __init__(self, content: dict[str, bytes] | None = None) -> None:
         self.content: dict[str, bytes] = {} if content is None else content
+        self.queues: dict[str, deque[bytes]] = {}
 
     def run(self, command: str, *arguments: Any) -> Any:
         """Carry out one of the commands below."""
-        return _COMMANDS[command](self.content, *arguments)
+        if command not in _COMMANDS:
+            raise KeyError(command)
+        return getattr(self, f"_{command}")(*arguments)
+
+    def _set(self, key: str, value: bytes) -> None:
+        self.content[key] = value
+
+    def _get(self, key: str) -> bytes | None:
+        return self.content.get(key)
+
+    def _add(self, key: str, amount: int) -> int:
+        total = int(self.content.get(key, b"0")) + amount
+        self.content[key] = str(total).encode()
+        return total
+
+    def _append(self, key: str, value: bytes) -> None:
+        self.content[key] = self.content.get(key, b"") + value
+
+    def _compare_set(self, key: str, expected: bytes, desired: bytes) -> bytes:
+        now = self.content.get(key)
+        if now == expected or (now is None and not expected):
+            self.content[key] = desired
+            return desired
+        return expected if now is None else now
+
+    def _check(self, keys: Sequence[str]) -> bool:
+        return all(key in self.content for key in keys)
+
+    def _delete(self, key: str) -> bool:
+        return self.content.pop(key, None) is not None
+
+    def _count(self) -> int:
+        return len(self.content)
+
+    def _keys(self) -> list[str]:
+        return list(self.content)
+
+    def _push(self, key: str, value: bytes) -> None:
+        self.queues.setdefault(key, deque()).append(value)
+
+    def _pop(self, key: str) -> bytes | None:
+        queue = self.queues.get(key)
+        return queue.popleft() if queue else None
+
+    def _length(self, key: str) -> int:
+        return len(self.queues.get(key, ()))
 
 
-def _add(content: dict[str, bytes], key: str, amount: int) -> int:
-    total = int(content.get(key, b"0")) + amount
-    content[key] = str(total).encode()
-    return total
+_COMMANDS = frozenset(
+    [
+        "set",
+        "get",
+        "add",
+        "append",
+        "compare_set",
+        "check",
+        "delete",
+        "count",
+        "keys",
+        "push",
+        "pop",
+        "length",
+    ]
+)
 
 
-def _compare_set(content: dict[str, bytes], key: str, expected: bytes, desired: bytes) -> bytes:
-    now = content.get(key)
-    if now == expected or (now is None and not expected):
-        content[key] = desired
-        return desired
-    return expected if now is None else now
-
-
-_COMMANDS: dict[str, Callable[..., Any]] = {
-    "set": lambda content, key, value: content.__setitem__(key, value),
-    "get": lambda content, key: content.get(key),
-    "add": _add,
-    "append": lambda content, key, value: content.__setitem__(key, content.get(key, b"") + value),
-    "compare_set": _compare_set,
-    "check": lambda content, keys: all(key in content for key in keys),
-    "delete": lambda content, key: content.pop(key, None) is not None,
-    "count": lambda content: len(content),
-}
-
-
-class Store(ABC):
-    """Values by key, the same for all who use the store."""
+class Store:
+    """Values by key, the same for all who use the store. A class of a program's own overrides what it has."""
 
     def __init__(self, timeout: timedelta = _DEFAULT_TIMEOUT) -> None:
-        self.timeout = timeout
+        self._timeout = timeout
 
-    @abstractmethod
+    @property
+    def timeout(self) -> timedelta:
+        """How long `get` and `wait` wait."""
+        return self._timeout
+
+    def set_timeout(self, timeout: timedelta | float) -> None:
+        """How long `get` and `wait` wait from now on."""
+        self._timeout = timeout if isinstance(timeout, timedelta) else timedelta(seconds=timeout)
+
     def _do(self, command: str, *arguments: Any) -> Any:
         """Carry out a command on the table, alone."""
+        raise NotImplementedError(f"{type(self).__name__} is a Store without `{command}`")
 
     def set(self, key: str, value: str | bytes) -> None:
         """Store `value` under `key`."""
@@ -116,18 +154,14 @@ class Store(ABC):
 
     def check(self, keys: Sequence[str]) -> bool:
         """True when all `keys` have a value."""
-        return self._do("check", list(keys))
+        return self._do("check", _several(keys))
 
-    def wait(self, keys: Sequence[str], timeout: timedelta | None = None) -> None:
+    def wait(self, keys: Sequence[str], timeout: timedelta | float | None = None) -> None:
         """Return when all `keys` have a value. Raises DistStoreError after `timeout`, or the store's."""
-        limit = (timeout or self.timeout).total_seconds()
-        deadline, pause = time.monotonic() + limit, 0.0005
-        while not self.check(keys):
-            if time.monotonic() > deadline:
-                missing = [key for key in keys if not self.check([key])]
-                raise DistStoreError(f"wait timeout after {limit:g} seconds: nobody set {', '.join(missing)}")
-            time.sleep(pause)
-            pause = min(2 * pause, 0.02)
+        keys, limit = _several(keys), self._limit(timeout)
+        if not _until(lambda: self.check(keys), limit):
+            missing = [key for key in keys if not self.check([key])]
+            raise DistStoreError(f"wait timeout after {limit:g} seconds: nobody set {', '.join(missing)}")
 
     def delete_key(self, key: str) -> bool:
         """Forget `key`; True if it was there."""
@@ -136,6 +170,10 @@ class Store(ABC):
     def num_keys(self) -> int:
         """How many keys have a value."""
         return self._do("count")
+
+    def list_keys(self) -> list[str]:
+        """The keys that have a value."""
+        return [key for key in self._do("keys") if key not in (_USERS, _GONE)]
 
     def multi_set(self, keys: Sequence[str], values: Sequence[str | bytes]) -> None:
         """Store several values."""
@@ -146,9 +184,59 @@ class Store(ABC):
         """Several values; waits for them."""
         return [self.get(key) for key in keys]
 
-    def set_timeout(self, timeout: timedelta) -> None:
-        """How long `get` and `wait` wait from now on."""
-        self.timeout = timeout
+    def queue_push(self, key: str, value: str | bytes) -> None:
+        """Put `value` at the end of the queue `key`, which is no key of the other methods."""
+        self._do("push", key, _bytes(value))
+
+    def queue_pop(self, key: str, block: bool = True) -> bytes:
+        """Take what is first in the queue `key`; waits for something if `block`, else QueueEmptyError."""
+        found: list[bytes] = []
+
+        def take() -> bool:
+            value = self._do("pop", key)
+            if value is not None:
+                found.append(value)
+            return bool(found)
+
+        limit = self._limit(None)
+        if not block and not take():
+            raise QueueEmptyError(f"queue {key} is empty")
+        if not found and not _until(take, limit):
+            raise DistStoreError(f"wait timeout after {limit:g} seconds: nobody pushed to the queue {key}")
+        return found[0]
+
+    def queue_len(self, key: str) -> int:
+        """How many values wait in the queue `key`."""
+        return self._do("length", key)
+
+    def barrier(self, key: str, world_size: int, timeout: timedelta | float | None = None) -> None:
+        """Return when `world_size` callers have come with this `key`."""
+        if self.add(f"{key}/come", 1) == world_size:
+            self.set(f"{key}/all", b"1")
+        self.wait([f"{key}/all"], timeout)
+
+    def has_extended_api(self) -> bool:
+        """Whether `append`, `multi_get`, `multi_set` and queues are one step each, whoever else uses the store."""
+        return True
+
+    def clone(self) -> Store:
+        """The same store once more, for another thread."""
+        raise NotImplementedError(f"{type(self).__name__} is a Store without `clone`")
+
+    def _limit(self, timeout: timedelta | float | None) -> float:
+        given = self.timeout if timeout is None else timeout
+        return given.total_seconds() if isinstance(given, timedelta) else float(given)
+
+
+def _until(reached: Callable[[], bool], limit: float) -> bool:
+    """Ask until the answer is yes, for `limit` seconds; the last answer."""
+    deadline, pause = time.monotonic() + limit, 0.0005
+    while not reached():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(pause)
+        pause = min(2 * pause, 0.02)
+    return True
 
 
 class HashStore(Store):
@@ -156,239 +244,157 @@ class HashStore(Store):
 
     def __init__(self) -> None:
         super().__init__()
-        self._table, self._lock = _Table(), threading.Lock()
+        self._table, self._lock = Table(), threading.Lock()
 
     def _do(self, command: str, *arguments: Any) -> Any:
         with self._lock:
             return self._table.run(command, *arguments)
 
+    def clone(self) -> HashStore:
+        other = HashStore()
+        other._table, other._lock = self._table, self._lock
+        return other
+
 
 class FileStore(Store):
-    """A store in a file that all processes reach. world_size is accepted as PyTorch's, and not needed."""
+    """A store in a file that all processes reach. world_size: the file is removed when so many users have left it."""
 
     def __init__(self, file_name: str, world_size: int = -1) -> None:
         super().__init__()
-        self.path = os.fspath(file_name)
+        self.path, self._world_size = os.fspath(file_name), world_size
+        if world_size > 0:
+            self._do("add", _USERS, 1)
+            weakref.finalize(self, _leave, self.path, world_size, os.getpid())
 
     def _do(self, command: str, *arguments: Any) -> Any:
-        handle = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        with os.fdopen(handle, "r+b") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX)  # until it is closed
-            except OSError as error:
-                raise DistStoreError(
-                    f"FileStore: {self.path} cannot be locked ({error}), as its file system has no locks; use a TCPStore"
-                ) from None
-            before = file.read()
-            table = _Table(plain_data.decode(before) if before else None)
-            result = table.run(command, *arguments)
-            after = plain_data.encode(table.content)
-            if after != before:
-                file.seek(0)
-                file.truncate()
-                file.write(after)
-            return result
+        if command in ("push", "pop", "length"):
+            raise NotImplementedError("FileStore: no queues; use a TCPStore")
+        return _in_file(self.path, lambda table: table.run(command, *arguments))
+
+    def has_extended_api(self) -> bool:
+        return False
+
+    def clone(self) -> FileStore:
+        return FileStore(self.path, self._world_size)
+
+
+def _in_file(path: str, use: Callable[[Table], Any], create: int = os.O_CREAT) -> Any:
+    """Carry out `use` on the table in the file, which nobody else uses meanwhile."""
+    handle = os.open(path, os.O_RDWR | create | os.O_CLOEXEC, 0o600)
+    with os.fdopen(handle, "r+b") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX)  # until it is closed
+        except OSError as error:
+            raise DistStoreError(
+                f"FileStore: {path} cannot be locked ({error}), as its file system has no locks; use a TCPStore"
+            ) from None
+        before = file.read()
+        table = Table(plain_data.decode(before) if before else None)
+        result = use(table)
+        after = plain_data.encode(table.content)
+        if after != before:
+            file.seek(0)
+            file.truncate()
+            file.write(after)
+        return result
+
+
+def _leave(path: str, world_size: int, pid: int) -> None:
+    """A user of the file has gone: it is removed with the last one."""
+    if os.getpid() != pid:
+        return  # a forked copy was no user of its own
+
+    def count(table: Table) -> None:
+        gone = table.run("add", _GONE, 1)
+        if table.run("add", _USERS, -1) == 0 and gone >= world_size:
+            os.unlink(path)
+
+    with contextlib.suppress(FileNotFoundError):
+        _in_file(path, count, 0)
 
 
 class PrefixStore(Store):
     """Another store, whose keys all begin with `prefix` and a slash."""
 
     def __init__(self, prefix: str, store: Store) -> None:
-        super().__init__(store.timeout)
+        super().__init__()
         self.prefix, self.underlying_store = prefix, store
 
-    def _do(self, command: str, *arguments: Any) -> Any:
-        if command == "check":
-            return self.underlying_store._do(command, [f"{self.prefix}/{key}" for key in arguments[0]])
-        if arguments:
-            arguments = (f"{self.prefix}/{arguments[0]}", *arguments[1:])
-        return self.underlying_store._do(command, *arguments)
+    @property
+    def timeout(self) -> timedelta:
+        return self.underlying_store.timeout
+
+    def set_timeout(self, timeout: timedelta | float) -> None:
+        self.underlying_store.set_timeout(timeout)
+
+    @property
+    def _underlying_non_prefix_store(self) -> Store:
+        inner = self.underlying_store
+        return inner._underlying_non_prefix_store if isinstance(inner, PrefixStore) else inner
+
+    def _name(self, key: str) -> str:
+        return f"{self.prefix}/{key}"
+
+    # By the methods of the other store, which may be of a program's own class.
+
+    def set(self, key: str, value: str | bytes) -> None:
+        self.underlying_store.set(self._name(key), _bytes(value))
+
+    def get(self, key: str) -> bytes:
+        return self.underlying_store.get(self._name(key))
+
+    def look(self, key: str) -> bytes | None:
+        return self.underlying_store.look(self._name(key))
+
+    def add(self, key: str, amount: int) -> int:
+        return self.underlying_store.add(self._name(key), amount)
+
+    def append(self, key: str, value: str | bytes) -> None:
+        self.underlying_store.append(self._name(key), value)
+
+    def compare_set(self, key: str, expected_value: str | bytes, desired_value: str | bytes) -> bytes:
+        return self.underlying_store.compare_set(self._name(key), expected_value, desired_value)
+
+    def check(self, keys: Sequence[str]) -> bool:
+        return self.underlying_store.check([self._name(key) for key in _several(keys)])
+
+    def wait(self, keys: Sequence[str], timeout: timedelta | float | None = None) -> None:
+        names = [self._name(key) for key in _several(keys)]
+        self.underlying_store.wait(names, *(() if timeout is None else (timeout,)))
+
+    def delete_key(self, key: str) -> bool:
+        return self.underlying_store.delete_key(self._name(key))
+
+    def num_keys(self) -> int:
+        return self.underlying_store.num_keys()
+
+    def list_keys(self) -> list[str]:
+        keys, start = self.underlying_store.list_keys(), f"{self.prefix}/"
+        return [key.removeprefix(start) for key in keys if key.startswith(start)]
+
+    def queue_push(self, key: str, value: str | bytes) -> None:
+        self.underlying_store.queue_push(self._name(key), value)
+
+    def queue_pop(self, key: str, block: bool = True) -> bytes:
+        return self.underlying_store.queue_pop(self._name(key), block)
+
+    def queue_len(self, key: str) -> int:
+        return self.underlying_store.queue_len(self._name(key))
+
+    def has_extended_api(self) -> bool:
+        return self.underlying_store.has_extended_api()
+
+    def clone(self) -> PrefixStore:
+        return PrefixStore(self.prefix, self.underlying_store.clone())
 
 
-def connect(host: str, port: int, timeout: timedelta, what: str) -> socket.socket:
-    """A connection to the store `what`, as soon as somebody serves it there; DistStoreError if nobody does in time."""
-    seconds = timeout.total_seconds()
-    deadline = time.monotonic() + seconds
-    while True:
-        try:
-            return socket.create_connection((host, port), seconds)
-        except OSError as error:
-            if time.monotonic() > deadline:
-                raise DistStoreError(f"nobody serves {what} on {host}:{port} ({error})") from None
-            time.sleep(0.05)
-
-
-class TCPStore(Store):
-    """A store that one process serves on a port, and others reach over the network.
-
-    port: 0, with is_master, takes a free one (see `port`). master_listen_fd: a socket that listens already, to be
-    served instead of one on host_name. With world_size and wait_for_workers the constructor returns when so many
-    have come. Where DDPGRAD_TOKEN is set, who does not know it is refused, with a line in the log; it is never sent,
-    and what is said is not encrypted. Without it anybody who reaches the port is served: use a network that you trust.
-    """
-
-    def __init__(
-        self,
-        host_name: str,
-        port: int,
-        world_size: int | None = None,
-        is_master: bool = False,
-        timeout: timedelta = _DEFAULT_TIMEOUT,
-        wait_for_workers: bool = True,
-        master_listen_fd: int | None = None,
-        **options: Any,
-    ) -> None:
-        super().__init__(timeout)
-        self.host, self.port, self.is_master = host_name, port, is_master
-        self._lock = threading.Lock()
-        self._server: _Server | None = None
-        if is_master:
-            self._server = _Server((host_name, port), master_listen_fd)
-            self.port = self._server.server_address[1]
-            threading.Thread(target=self._server.serve, name="ddpgrad store", daemon=True).start()
-            self._end_server = weakref.finalize(self, self._server.end)
-        self._connection = connect(self.host, self.port, self.timeout, "a TCPStore")
-        weakref.finalize(self, self._connection.close)
-        if environment.token():
-            self._prove()
-        if world_size and wait_for_workers:
-            self.add(_WORKERS, 1)
-            self._await_workers(world_size)
-
-    def _prove(self) -> None:
-        """Show the server that this process knows the token."""
-        where = f"the TCPStore on {self.host}:{self.port}"
-        self._connection.settimeout(_PROOF_S)
-        try:
-            asked = _exactly(self._connection, _PROOF)
-            self._connection.sendall(_proof(environment.token(), asked))
-            _exactly(self._connection, 1)
-        except TimeoutError:
-            raise DistStoreError(
-                f"{where} asks for no token: set DDPGRAD_TOKEN for all ranks, or for none"
-            ) from None
-        except OSError as error:
-            raise DistStoreError(
-                f"{where} refused this process: is DDPGRAD_TOKEN the same? ({error})"
-            ) from None
-        self._connection.settimeout(self.timeout.total_seconds())
-
-    def close(self) -> None:
-        """Leave the store; its server ends with it. Not PyTorch's, where only the garbage collector does this."""
-        self._connection.close()
-        if self._server is not None:
-            self._end_server()
-
-    def _await_workers(self, world_size: int) -> None:
-        deadline = time.monotonic() + self.timeout.total_seconds()
-        while (come := self.add(_WORKERS, 0)) < world_size:
-            if time.monotonic() > deadline:
-                raise DistStoreError(f"{come} of {world_size} workers came to the TCPStore in time")
-            time.sleep(0.005)
-
-    def _do(self, command: str, *arguments: Any) -> Any:
-        with self._lock:
-            try:
-                _send(self._connection, [command, *arguments])
-                return _receive(self._connection)
-            except (OSError, ValueError) as error:  # gone, or what answers is no TCPStore
-                raise DistStoreError(f"the TCPStore on {self.host}:{self.port} is gone ({error})") from None
-
-
-class _Server(socketserver.ThreadingTCPServer):
-    daemon_threads = True
-    allow_reuse_address = True
-
-    def __init__(self, address: tuple[str, int], listening: int | None) -> None:
-        super().__init__(address, _Conversation, bind_and_activate=listening is None)
-        if listening is not None:
-            self.socket.close()
-            self.socket = socket.socket(fileno=listening)
-            self.server_address = self.socket.getsockname()
-        self.table, self.lock = _Table(), threading.Lock()
-        self.token = environment.token()
-        self.connections: set[socket.socket] = set()
-        self._pid = os.getpid()
-
-    def serve(self) -> None:
-        self.serve_forever(poll_interval=0.05)
-
-    def end(self) -> None:
-        if os.getpid() != self._pid:
-            return  # a forked copy has no thread that serves
-        self.shutdown()
-        self.server_close()
-        for connection in self.connections.copy():
-            with contextlib.suppress(OSError):  # its other end has gone just now
-                connection.shutdown(socket.SHUT_RDWR)
-
-
-class _Conversation(socketserver.BaseRequestHandler):
-    def handle(self) -> None:
-        server = self.server
-        assert isinstance(server, _Server)
-        server.connections.add(self.request)
-        said = False
-        try:
-            self._let_in(server.token)
-            while True:
-                command, *arguments = _receive(self.request)
-                with server.lock:
-                    answer = server.table.run(command, *arguments)
-                _send(self.request, answer)
-                said = True
-        except (OSError, KeyError, TypeError, ValueError) as error:
-            # Who leaves, or only looks whether somebody listens, is nobody to speak of.
-            if not said and not isinstance(error, (ConnectionError, TimeoutError)):
-                _log.warning("refused a connection from %s to a TCPStore: %s", self.client_address[0], error)
-        finally:
-            server.connections.discard(self.request)
-
-    def _let_in(self, token: bytes) -> None:
-        """Raise OSError for who does not know the token, where there is one."""
-        if not token:
-            return
-        asked = _ASKS + secrets.token_bytes(_PROOF - len(_ASKS))
-        self.request.settimeout(_PROOF_S)
-        self.request.sendall(asked)
-        try:
-            answered = _exactly(self.request, _PROOF)
-        except TimeoutError:
-            raise OSError("it does not know DDPGRAD_TOKEN") from None
-        if not hmac.compare_digest(answered, _proof(token, asked)):
-            raise OSError("it does not know DDPGRAD_TOKEN")
-        self.request.settimeout(None)
-        self.request.sendall(b"1")
-
-
-def _proof(token: bytes, asked: bytes) -> bytes:
-    return hmac.digest(token, asked, "sha256")
-
-
-def _send(connection: socket.socket, content: Any) -> None:
-    data = plain_data.encode(content)
-    connection.sendall(_LENGTH.pack(len(data)) + data)
-
-
-def _receive(connection: socket.socket) -> Any:
-    header = _exactly(connection, _LENGTH.size)
-    if header == _ASKS:
-        raise OSError("it asks for DDPGRAD_TOKEN, which is not set here")
-    (length,) = _LENGTH.unpack(header)
-    if length > _LONGEST_MESSAGE:
-        raise OSError(f"a message of {length} bytes is too long")
-    return plain_data.decode(_exactly(connection, length))
-
-
-def _exactly(connection: socket.socket, count: int) -> bytes:
-    data = bytearray()
-    while len(data) < count:
-        part = connection.recv(min(count - len(data), 1 << 16))
-        if not part:
-            raise ConnectionError("the other end is closed")
-        data += part
-    return bytes(data)
+def _several(keys: Sequence[str]) -> list[str]:
+    if isinstance(keys, str):
+        raise TypeError(f"expected a list of keys, got the text {keys!r}")
+    return list(keys)
 
 
 def _bytes(value: str | bytes) -> bytes:
+    if not isinstance(value, (str, bytes, bytearray, memoryview)):
+        raise TypeError(f"a store keeps texts and bytes, got {type(value).__name__}")
     return value.encode() if isinstance(value, str) else bytes(value)

@@ -1,10 +1,8 @@
-"""Names of torch.distributed beside the collectives: stores, meshes, backends, lists of objects, works."""
+"""Names of torch.distributed beside the collectives: meshes, backends, lists of objects, works."""
 
 import os
 import subprocess
 import sys
-import threading
-from datetime import timedelta
 
 import pytest
 
@@ -12,56 +10,6 @@ import ddpgrad as torch
 import ddpgrad.distributed as dist
 from ddpgrad.distributed import backends
 from ddpgrad.errors import LaunchError, TransportError
-
-
-@pytest.fixture(params=["hash", "file", "tcp", "prefix"])
-def two_users(request, tmp_path):
-    """One store, as two processes or threads see it."""
-    if request.param == "hash":
-        store = dist.HashStore()
-        return store, store
-    if request.param == "file":
-        return tuple(dist.FileStore(str(tmp_path / "store"), 2) for _ in range(2))
-    if request.param == "prefix":
-        store = dist.HashStore()
-        store.set("key", "of nobody")
-        return tuple(dist.PrefixStore("mine", store) for _ in range(2))
-    served = dist.TCPStore("127.0.0.1", 0, is_master=True)
-    return served, dist.TCPStore("127.0.0.1", served.port)
-
-
-def test_a_store_keeps_what_either_sets(two_users):
-    a, b = two_users
-    before = a.num_keys()
-    late = threading.Timer(0.05, lambda: b.set("key", b"\xff\0value"))
-    late.start()
-    assert a.get("key") == b"\xff\0value"
-    late.join()
-    assert [a.add("count", 2), b.add("count", 3), a.add("count", 0)] == [2, 5, 5]
-    assert a.compare_set("key", "no", "new") == b"\xff\0value"
-    assert b.compare_set("free", "", "new") == b"new"
-    a.append("free", "er")
-    assert b.multi_get(["free", "count"]) == [b"newer", b"5"]
-    assert a.check(["free", "key"])
-    assert not b.check(["free", "nothing"])
-    assert a.num_keys() == before + 3
-    assert b.delete_key("free")
-    assert not a.delete_key("free")
-    with pytest.raises(dist.DistStoreError, match="nobody set nothing"):
-        a.wait(["count", "nothing"], timedelta(seconds=0.01))
-
-
-def test_counters_of_many_threads(two_users):
-    def count(store):
-        for _ in range(50):
-            store.add("n", 1)
-
-    threads = [threading.Thread(target=count, args=(two_users[i % 2],)) for i in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert two_users[0].get("n") == b"200"
 
 
 def test_a_grid_of_ranks():

@@ -18,7 +18,7 @@ def refused(caplog: pytest.LogCaptureFixture) -> str:
 
 
 def test_who_does_not_know_the_token_is_refused(monkeypatch, caplog):
-    monkeypatch.setattr("ddpgrad.distributed.store._PROOF_S", 0.5)
+    monkeypatch.setattr("ddpgrad.distributed.tcp_store._PROOF_S", 0.5)
     monkeypatch.setenv("DDPGRAD_TOKEN", "a secret")
     served = dist.TCPStore("127.0.0.1", 0, is_master=True)
     dist.TCPStore("127.0.0.1", served.port).set("key", b"value")
@@ -35,7 +35,7 @@ def test_who_does_not_know_the_token_is_refused(monkeypatch, caplog):
 
 
 def test_a_rank_without_the_token_is_told_and_one_with_it_that_none_is_asked_for(monkeypatch):
-    monkeypatch.setattr("ddpgrad.distributed.store._PROOF_S", 0.5)
+    monkeypatch.setattr("ddpgrad.distributed.tcp_store._PROOF_S", 0.5)
     served = dist.TCPStore("127.0.0.1", 0, is_master=True)
     monkeypatch.setenv("DDPGRAD_TOKEN", "a secret")
     with pytest.raises(dist.DistStoreError, match="asks for no token: set DDPGRAD_TOKEN for all ranks"):

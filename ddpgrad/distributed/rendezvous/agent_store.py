@@ -11,7 +11,8 @@ import threading
 from datetime import timedelta
 from typing import Any
 
-from ..store import DistStoreError, Store, connect
+from ..store import DistStoreError, Store
+from ..tcp_store import connect
 
 _MAGIC = 0x3C85F7CE
 _VALIDATE, _SET, _COMPARE_SET, _GET, _ADD, _CHECK, _NUM_KEYS, _DELETE, _APPEND = 0, 1, 2, 3, 4, 5, 7, 8, 9
@@ -29,9 +30,12 @@ class AgentStore(Store):
         self._connection.sendall(struct.pack("=BI", _VALIDATE, _MAGIC))
 
     def _do(self, command: str, *arguments: Any) -> Any:
+        ask = getattr(self, f"_{command}", None)
+        if ask is None:
+            raise NotImplementedError(f"torchrun's store: `{command}` is not asked of it")
         with self._lock:
             try:
-                return getattr(self, f"_{command}")(*arguments)
+                return ask(*arguments)
             except OSError as error:
                 raise DistStoreError(f"torchrun's store on {self._where} is gone ({error})") from None
 

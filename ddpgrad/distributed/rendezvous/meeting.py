@@ -28,7 +28,7 @@ class Met:
         )
         self.token = roster.token
         self.local_rank = place.local_rank
-        self._place, self._roster, self._store = place, roster, store
+        self._place, self._roster, self.store = place, roster, store
 
     @property
     def peers(self) -> dict[int, int]:
@@ -43,14 +43,14 @@ class Met:
     def all_joined(self) -> None:
         """All ranks have read who is there: tidy up."""
         if self._place.rank == 0:
-            gathering.clean(self._place, self._store, self._roster)
+            gathering.clean(self._place, self.store, self._roster)
             self._place.remove()
 
     def leave(self) -> None:
         """This rank leaves the world, and may meet others anew."""
         if self._place.rank == 0 and self._place.served:
             with contextlib.suppress(DistStoreError):
-                gathering.forget(self._store)
+                gathering.forget(self.store)
 
 
 def meet(asked: Asked) -> Met | None:

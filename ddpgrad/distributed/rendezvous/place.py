@@ -22,7 +22,9 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 from ...core import environment
 from ...core.errors import TransportError
-from ..store import DistStoreError, FileStore, HashStore, PrefixStore, Store, TCPStore
+from ..store import DistStoreError, FileStore, HashStore, PrefixStore, Store
+from ..tcp_store import TCPStore
+from . import handlers
 
 _AGAIN_S = 0.1
 _LOOPBACK = ("localhost", "127.", "::1")
@@ -100,7 +102,7 @@ class Place:
         if self.store is not None:
             return self.store
         if self.path is not None:
-            store: Store = FileStore(self.path, self.world_size)
+            store: Store = FileStore(self.path)  # which `remove` removes
         elif self.agent:
             from .agent_store import AgentStore
 
@@ -177,8 +179,10 @@ def _stop_serving() -> None:
     _Served.store = _Served.key = None
 
 
-def place(asked: Asked) -> Place | None:
+def place(asked: Asked, alone_too: bool = False) -> Place | None:
     """The place that is named; None if nothing is said: then this process is alone.
+
+    alone_too: a world of one has a place, too.
 
     Raises ValueError, saying what is missing, for a place that is named in part.
     """
@@ -186,6 +190,12 @@ def place(asked: Asked) -> Place | None:
         if asked.world_size > 1:
             _refuse_hash_store(asked.store)
         return _checked(Place(asked.rank, asked.world_size, "the given store", store=asked.store))
+    if handlers.registered(asked.init_method):
+        found = handlers.rendezvous(
+            asked.init_method or "", asked.rank, asked.world_size, timeout=timedelta(seconds=asked.seconds)
+        )
+        store, rank, world_size = next(found)
+        return place(Asked(None, rank, world_size, store, asked.timeout))
     url = urlsplit(asked.init_method or "env://")
     if url.scheme not in ("env", "tcp", "file"):
         raise ValueError(f"No rendezvous handler for {url.scheme}:// (init_method={asked.init_method!r})")
@@ -193,7 +203,7 @@ def place(asked: Asked) -> Place | None:
     rank = _agreed("rank", asked.rank, query)
     world_size = _agreed("world_size", asked.world_size, query)
     if url.scheme == "env":
-        return _from_environment(asked, rank, world_size)
+        return _from_environment(asked, rank, world_size, alone_too)
     missing = [name for name, value in (("rank", rank), ("world size", world_size)) if value < 0]
     if missing:
         raise ValueError(
@@ -212,7 +222,7 @@ def place(asked: Asked) -> Place | None:
     return _checked(Place(rank, world_size, f"file://{path}", path=path))
 
 
-def _from_environment(asked: Asked, rank: int, world_size: int) -> Place | None:
+def _from_environment(asked: Asked, rank: int, world_size: int, alone_too: bool) -> Place | None:
     given = environment.rendezvous()
     told = {"RANK": str(rank)} if rank >= 0 else {}
     told |= {"WORLD_SIZE": str(world_size)} if world_size >= 0 else {}
@@ -221,7 +231,7 @@ def _from_environment(asked: Asked, rank: int, world_size: int) -> Place | None:
     if asked.init_method is None and not any(name in known for name in names):
         return None
     numbers = {name: _number(name, known[name]) for name in names if name in known and name != "MASTER_ADDR"}
-    if numbers.get("WORLD_SIZE") == 1 and numbers.get("RANK", 0) == 0:
+    if numbers.get("WORLD_SIZE") == 1 and numbers.get("RANK", 0) == 0 and not alone_too:
         return _checked(Place(0, 1, "env://"))
     missing = [name for name in names if name not in known]
     if missing:
