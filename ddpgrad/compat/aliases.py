@@ -107,7 +107,10 @@ PAGES = {
     "_custom_ops": "",
     "distributed.distributed_c10d": "from ..distributed import *\n"
     "from ..distributed.process_group import GroupMember, default_group as _get_default_group, "
-    "get_global_rank as _get_global_rank, is_outside as _rank_not_in_group",
+    "get_global_rank as _get_global_rank, is_outside as _rank_not_in_group\n"
+    "from ..distributed.older_names import STORE_BASED_BARRIER_PREFIX, _broadcast_coalesced, _coalescing_manager, "
+    "_CoalescingManager, _get_default_store, _get_group_size, _get_pg_default_device, _get_process_group_name, "
+    "_object_to_tensor, _store_based_barrier, _tensor_to_object",
     "distributed.elastic": "",
     "distributed.elastic.multiprocessing": "",
     "distributed.launcher": "from ..launcher.elastic import LaunchConfig, elastic_launch",

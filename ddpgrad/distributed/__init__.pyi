@@ -15,8 +15,8 @@ from .collectives import (
     all_gather_into_tensor as all_gather_into_tensor, all_reduce as all_reduce,
     all_reduce_coalesced as all_reduce_coalesced, all_to_all as all_to_all,
     all_to_all_single as all_to_all_single, barrier as barrier, broadcast as broadcast, gather as gather,
-    make_premul_sum as make_premul_sum, reduce as reduce,
-    reduce_scatter as reduce_scatter, reduce_scatter_tensor as reduce_scatter_tensor, ReduceOp as ReduceOp,
+    reduce as reduce,
+    reduce_scatter as reduce_scatter, reduce_scatter_tensor as reduce_scatter_tensor,
     scatter as scatter, Work as Work,
 )
 from .ddp.comm_hooks import GradBucket as GradBucket
@@ -25,6 +25,12 @@ from .debug_level import (
     set_debug_level_from_env as set_debug_level_from_env,
 )
 from .device_mesh import DeviceMesh as DeviceMesh, init_device_mesh as init_device_mesh
+from .group_methods import (
+    AllreduceCoalescedOptions as AllreduceCoalescedOptions, AllreduceOptions as AllreduceOptions,
+    AllToAllOptions as AllToAllOptions, BarrierOptions as BarrierOptions, BroadcastOptions as BroadcastOptions,
+    GatherOptions as GatherOptions, ReduceOptions as ReduceOptions, ReduceScatterOptions as ReduceScatterOptions,
+    ScatterOptions as ScatterOptions,
+)
 from .mean import Mean as Mean
 from .messages import (
     all_gather_object as all_gather_object, batch_isend_irecv as batch_isend_irecv,
@@ -34,6 +40,9 @@ from .messages import (
 )
 from .monitored_barrier import monitored_barrier as monitored_barrier
 from .objects import allow_pickle as allow_pickle
+from .older_names import (
+    _broadcast_coalesced as _broadcast_coalesced, _coalescing_manager as _coalescing_manager,
+)
 from .process_group import (
     destroy_process_group as destroy_process_group, get_backend as get_backend,
     get_backend_config as get_backend_config, get_global_rank as get_global_rank,
@@ -50,6 +59,7 @@ from .process_group import (
 from .ranks.host import (
     run_module as run_module, run_ranks as run_ranks, run_script as run_script, simulate as simulate,
 )
+from .reduce_op import make_premul_sum as make_premul_sum, ReduceOp as ReduceOp
 from .rendezvous.handlers import register_rendezvous_handler as register_rendezvous_handler
 from .store import (
     DistStoreError as DistStoreError, FileStore as FileStore, HashStore as HashStore,
@@ -63,5 +73,8 @@ DistBackendError = _DistributedError
 DistError = _DistributedError
 DistNetworkError = _TransportError
 all_gather_single = all_gather_into_tensor
+_all_gather_base = all_gather_into_tensor
+_reduce_scatter_base = reduce_scatter_tensor
+_make_nccl_premul_sum = make_premul_sum
 reduce_op = ReduceOp
 reduce_scatter_single = reduce_scatter_tensor

@@ -18,28 +18,21 @@ from ..backend.registry import SparseArray
 from ..core.tensor import Tensor
 from .communicator.communicator import ArrayWork, Communicator
 from .process_group import ProcessGroup, resolve
-from .tensor_work import Work, collective, give_back, host_of, room_in, root_of, run, store, sum_sparse
-
-
-class ReduceOp:
-    """How a reduction combines the ranks' elements."""
-
-    SUM, AVG, PRODUCT, MIN, MAX = "sum", "avg", "product", "min", "max"
-    BAND, BOR, BXOR = "band", "bor", "bxor"
-    PREMUL_SUM = "premul_sum"
-    RedOpType = str
-
-
-class PremulSum:
-    """The sum of what each rank has, times its own `factor` (a number or a Tensor)."""
-
-    def __init__(self, factor: float | Tensor) -> None:
-        self.factor = factor
-
-
-def make_premul_sum(factor: float | Tensor) -> PremulSum:
-    """The reduction that multiplies by `factor` before it sums."""
-    return PremulSum(factor)
+from .reduce_op import PremulSum, ReduceOp
+from .tensor_work import (
+    Several,
+    Work,
+    collective,
+    give_back,
+    host_of,
+    listed,
+    one_dtype,
+    room_in,
+    root_of,
+    run,
+    store,
+    sum_sparse,
+)
 
 
 @collective("tensor")
@@ -55,7 +48,7 @@ def all_reduce(
     if isinstance(getattr(tensor, "_array", None), SparseArray):
         return sum_sparse(tensor, op, c, async_op, label)
     host = host_of("all_reduce", tensor, c)
-    plain = op if type(op) is str else _prepared(host, op)
+    plain = op.plain if type(op) is ReduceOp else _prepared(host, op)
     work = c.all_reduce(host, plain, label, async_op)
     if async_op:
         return run(work, lambda: give_back(tensor, host), [tensor], True)
@@ -64,10 +57,12 @@ def all_reduce(
 
 def _prepared(host: np.ndarray, op: Any) -> str:
     """The plain reduction that is left after `op` has changed this rank's part."""
-    if isinstance(op, PremulSum):
+    if type(op) is not ReduceOp:
+        if not isinstance(op, PremulSum):
+            return ReduceOp(op).plain
         host *= op.factor.numpy(force=True) if isinstance(op.factor, Tensor) else op.factor
-        return ReduceOp.SUM
-    return op
+        return "sum"
+    return op.plain
 
 
 @collective("tensors")
@@ -79,6 +74,8 @@ def all_reduce_coalesced(
 ) -> Work | None:
     """Combine each of `tensors` over all ranks, in place."""
     c = resolve(group).communicator
+    listed("all_reduce_coalesced", "tensors", tensors)
+    one_dtype("all_reduce_coalesced", *tensors)
     hosts = [host_of("all_reduce_coalesced", t, c) for t in tensors]
     works = [c.all_reduce(h, _prepared(h, op), f"tensor {i}", True) for i, h in enumerate(hosts)]
 
@@ -86,21 +83,7 @@ def all_reduce_coalesced(
         for t, host in zip(tensors, hosts, strict=True):
             give_back(t, host)
 
-    return run(_Several(works), finish, list(tensors), async_op)
-
-
-class _Several(ArrayWork):
-    """Works that are waited for together."""
-
-    def __init__(self, works: Sequence[ArrayWork]) -> None:
-        self._works = works
-
-    def wait(self) -> None:
-        for work in self._works:
-            work.wait()
-
-    def poll(self) -> bool:
-        return all(work.poll() for work in self._works)
+    return run(Several(works), finish, list(tensors), async_op)
 
 
 @collective("tensor")
@@ -148,11 +131,14 @@ def all_gather(
 ) -> Work | None:
     """Fill `tensor_list` with the tensors of all ranks, by rank."""
     c = resolve(group).communicator
+    listed("all_gather", "tensor_list", tensor_list)
     if len(tensor_list) != c.size:
         raise ValueError(
             f"all_gather(): tensor_list must have {c.size} tensors, one a rank, got {len(tensor_list)}"
         )
-    rows, work = c.start_all_gather(host_of("all_gather", tensor, c), "", async_op)
+    host = host_of("all_gather", tensor, c)
+    one_dtype("all_gather", tensor, *tensor_list)
+    rows, work = c.start_all_gather(host, "", async_op)
 
     def finish() -> None:
         for out, row in zip(tensor_list, rows, strict=True):
@@ -176,6 +162,9 @@ def all_gather_coalesced(
             f"all_gather_coalesced(): {len(input_tensor_list)} inputs on {c.size} ranks need {c.size} output lists of that "
             f"many tensors, got lists of {lengths}"
         )
+    outputs = [out for outputs in output_tensor_lists for out in outputs]
+    listed("all_gather_coalesced", "input_tensor_list", [*input_tensor_list, *outputs])
+    one_dtype("all_gather_coalesced", *input_tensor_list, *outputs)
     begun = [c.start_all_gather(host_of("all_gather_coalesced", t, c)) for t in input_tensor_list]
 
     def finish() -> None:
@@ -183,8 +172,7 @@ def all_gather_coalesced(
             for outputs, row in zip(output_tensor_lists, rows, strict=True):
                 store("all_gather_coalesced", outputs[i], row)
 
-    outputs = [out for outputs in output_tensor_lists for out in outputs]
-    return run(_Several([work for _, work in begun]), finish, outputs, async_op)
+    return run(Several([work for _, work in begun]), finish, outputs, async_op)
 
 
 @collective("input_tensor")
@@ -219,11 +207,14 @@ def gather(
     g = resolve(group)
     c, root = g.communicator, root_of(g, "gather", dst, group_dst)
     mine = c.rank == root
+    listed("gather", "gather_list", [] if gather_list is None else gather_list)
     if mine and (gather_list is None or len(gather_list) != c.size):
         raise ValueError(f"gather(): rank {root} must pass gather_list with {c.size} tensors")
     if not mine and gather_list:
         raise ValueError(f"gather(): only rank {root}, which receives, may pass gather_list")
-    rows, work = c.start_gather(host_of("gather", tensor, c), root, "", async_op)
+    host = host_of("gather", tensor, c)
+    one_dtype("gather", tensor, *(gather_list or ()))
+    rows, work = c.start_gather(host, root, "", async_op)
 
     def finish() -> None:
         if mine:
@@ -246,8 +237,10 @@ def scatter(
     g = resolve(group)
     c, root = g.communicator, root_of(g, "scatter", src, group_src)
     host = host_of("scatter", tensor, c)
+    listed("scatter", "scatter_list", [] if scatter_list is None else scatter_list)
     if c.rank != root and scatter_list:
         raise ValueError(f"scatter(): only rank {root}, which sends, may pass scatter_list")
+    one_dtype("scatter", tensor, *(scatter_list or ()))
     chunks = [host_of("scatter", t, c) for t in scatter_list or ()]
     work = c.start_scatter(host, chunks, root, "", async_op)
     return run(work, lambda: give_back(tensor, host), [tensor], async_op)
@@ -295,8 +288,11 @@ def reduce_scatter(
 ) -> Work | None:
     """`output` is the sum, over all ranks, of their `input_list[this rank]`; sizes may differ between entries."""
     c = resolve(group).communicator
+    listed("reduce_scatter", "input_list", input_list)
     if len(input_list) != c.size:
         raise ValueError(f"reduce_scatter(): input_list must have {c.size} tensors, got {len(input_list)}")
+    host_of("reduce_scatter", output, c)
+    one_dtype("reduce_scatter", output, *input_list)
     parts = [host_of("reduce_scatter", t, c) for t in input_list]
     total = np.concatenate([part.reshape(-1) for part in parts])
     if len({part.size for part in parts}) == 1:
@@ -332,6 +328,7 @@ def all_to_all_single(
     """
     c = resolve(group).communicator
     array, splits = host_of("all_to_all_single", input, c), input_split_sizes or None
+    one_dtype("all_to_all_single", output, input)
     expected = output_split_sizes or None
     if expected and splits is None:  # equal parts on one side only
         splits = [array.shape[0] // c.size] * c.size
@@ -361,6 +358,9 @@ def all_to_all(
     Shapes may differ, dtypes not.
     """
     c = resolve(group).communicator
+    listed("all_to_all", "output_tensor_list", output_tensor_list)
+    listed("all_to_all", "input_tensor_list", input_tensor_list)
+    one_dtype("all_to_all", *output_tensor_list, *input_tensor_list)
     if len(input_tensor_list) != c.size or len(output_tensor_list) != c.size:
         raise ValueError(
             f"all_to_all(): both lists must have {c.size} tensors, one a rank, got {len(input_tensor_list)} inputs and "

@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 
 from ..core import environment
+from ..core.errors import LaunchError
 
 _chosen: list[DebugLevel] = []
 
@@ -26,5 +27,9 @@ def set_debug_level(level: DebugLevel) -> None:
 
 
 def set_debug_level_from_env() -> None:
-    """Let `get_debug_level` return what TORCH_DISTRIBUTED_DEBUG says."""
+    """Let `get_debug_level` return what TORCH_DISTRIBUTED_DEBUG says; ValueError for a level that there is not."""
+    try:
+        environment.distributed_debug()
+    except LaunchError as error:
+        raise ValueError(f"The value of {error}") from None
     _chosen.clear()

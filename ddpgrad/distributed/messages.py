@@ -10,7 +10,7 @@ import numpy as np
 from ..core.tensor import Tensor, wrap
 from .communicator.gathered import gather_objects
 from .objects import pack, unpack
-from .process_group import ProcessGroup, resolve
+from .process_group import ProcessGroup, get_rank, resolve
 from .protocol import plain_data
 from .tensor_work import Work, collective, give_back, host_of, root_of
 
@@ -87,8 +87,20 @@ class P2POp:
             raise ValueError(
                 "Invalid ``op``. Expected ``op`` to be of type ``torch.distributed.isend`` or ``torch.distributed.irecv``."
             )
+        g = resolve(group)
+        if peer is None and group_peer is None:
+            raise ValueError("P2POp(): say with which rank, as peer or group_peer")
         self.op, self.tensor, self.group, self.tag = op, tensor, group, tag
-        self.peer = resolve(group).ranks[group_peer] if peer is None and group_peer is not None else peer
+        self.peer = g.ranks[group_peer] if peer is None and group_peer is not None else peer
+        self.group_peer = g.ranks.index(self.peer) if self.peer in g.ranks else group_peer
+
+    def __repr__(self) -> str:
+        ends = (self.group_peer, get_rank(self.group))
+        source, target = ends if self.op is irecv else ends[::-1]
+        return (
+            f"P2POp({self.op.__name__}, group_src={source}, group_dst={target}, {list(self.tensor.shape)}, "
+            f"{self.tensor.dtype})"
+        )
 
 
 def batch_isend_irecv(p2p_op_list: Sequence[P2POp]) -> list[Work]:
@@ -114,7 +126,12 @@ def all_gather_object(object_list: list[Any], obj: Any, group: ProcessGroup | No
 
     Other objects only after `allow_pickle`; else TypeError. The same holds for the functions below.
     """
-    object_list[:] = map(unpack, resolve(group).communicator.all_gather_object(pack(obj)))
+    c = resolve(group).communicator
+    if len(object_list) < c.size:
+        raise IndexError(
+            f"all_gather_object(): object_list must have room for {c.size} objects, got {len(object_list)}"
+        )
+    object_list[: c.size] = map(unpack, c.all_gather_object(pack(obj)))
 
 
 @collective("")

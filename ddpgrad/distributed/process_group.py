@@ -51,6 +51,7 @@ class ProcessGroup:
         self.group_desc = description
         self.timeout = environment.timeout() if timeout is None else timeout
         self.monitored = 0  # how often `monitored_barrier` was called
+        self.store: Store | None = None
 
     def name(self) -> str:
         """As `get_backend` has it."""
@@ -167,7 +168,8 @@ def init_process_group(
         raise
     shown = name if wanted is None else None
     everyone = range(hosted.world_size)
-    made = ProcessGroup(communicator, everyone, hosted.local_rank, shown, "default", seconds(timeout))
+    made = ProcessGroup(communicator, everyone, hosted.local_rank, shown, "default_pg", seconds(timeout))
+    made.store = store if hosted.world.met is None else hosted.world.met.store
     _groups.get().append(made)
 
 
@@ -235,7 +237,8 @@ def new_group(
         return GroupMember.NON_GROUP_MEMBER
     # A program reads back the name that it gave, where that is not a transport's.
     shown = name if wanted is None else None
-    made = ProcessGroup(communicator, chosen, hosted.local_rank, shown, group_desc or "", seconds(timeout))
+    described = group_desc or "undefined"
+    made = ProcessGroup(communicator, chosen, hosted.local_rank, shown, described, seconds(timeout))
     _groups.get().append(made)
     return made
 
@@ -347,8 +350,11 @@ def get_local_rank(group: ProcessGroup | None = None) -> int:
 
 
 def get_node_local_rank(fallback_rank: int | None = None) -> int:
-    """This rank's index among those on its host."""
-    return world.current().local_rank
+    """LOCAL_RANK, where that is set, else `fallback_rank`, or this rank's index among those on its host."""
+    told = environment.rendezvous().get("LOCAL_RANK")
+    if told is not None:
+        return int(told)
+    return world.current().local_rank if fallback_rank is None else int(fallback_rank)
 
 
 def get_backend_config(group: ProcessGroup | None = None) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from functools import wraps
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
@@ -117,6 +117,20 @@ class Work:
         self._finish = both
 
 
+class Several(ArrayWork):
+    """Works that are waited for together."""
+
+    def __init__(self, works: Sequence[ArrayWork]) -> None:
+        self._works = works
+
+    def wait(self) -> None:
+        for work in self._works:
+            work.wait()
+
+    def poll(self) -> bool:
+        return all(work.poll() for work in self._works)
+
+
 def arrives(poll: Callable[[], bool], limit: float) -> bool:
     """Whether `poll` says yes within `limit` seconds."""
     deadline, patience = time.monotonic() + limit, Patience()
@@ -215,6 +229,27 @@ def host_of(name: str, tensor: Any, c: Communicator | None = None) -> np.ndarray
             f"{name}(): sparse tensors are not supported; all_reduce takes them, and to_dense() makes others of them"
         )
     return on_host(tensor)
+
+
+def listed(name: str, parameter: str, tensors: Any) -> None:
+    """TypeError for anything but a list of Tensors."""
+    if not isinstance(tensors, (list, tuple)) or not all(isinstance(t, Tensor) for t in tensors):
+        what = (
+            f"a {type(tensors).__name__}"
+            if not isinstance(tensors, (list, tuple))
+            else [type(t).__name__ for t in tensors]
+        )
+        raise TypeError(
+            f"{name}(): Invalid function argument. Expected parameter `{parameter}` of type List[torch.Tensor], got {what}"
+        )
+
+
+def one_dtype(name: str, *tensors: Tensor) -> None:
+    """ValueError, before anything is sent, for tensors of several dtypes: one rank's alone would keep the others waiting."""
+    kinds = {t._array.dtype for t in tensors}
+    if len(kinds) > 1:
+        names = " and ".join(sorted({t.dtype.name for t in tensors}))
+        raise ValueError(f"{name}(): Invalid usage of tensors with different dtypes. Found {names}")
 
 
 def room_in(out: Tensor, sent: np.ndarray) -> np.ndarray | None:

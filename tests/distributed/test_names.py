@@ -1,6 +1,8 @@
 """Names of torch.distributed beside the collectives: meshes, backends, lists of objects, works."""
 
+import copy
 import os
+import pickle
 import subprocess
 import sys
 
@@ -154,6 +156,87 @@ def test_levels_of_checks_are_read_back(monkeypatch):
     monkeypatch.setenv("TORCH_DISTRIBUTED_DEBUG", "all")
     with pytest.raises(LaunchError, match="OFF, INFO or DETAIL, got 'ALL'"):
         dist.get_debug_level()
+    with pytest.raises(ValueError, match="The value of TORCH_DISTRIBUTED_DEBUG must be"):
+        dist.set_debug_level_from_env()
+
+
+def test_reductions_are_objects_that_can_be_copied_and_carry_a_factor():
+    for op in (dist.ReduceOp.SUM, dist.ReduceOp.PREMUL_SUM(torch.tensor(2.0))):
+        assert isinstance(op, dist.ReduceOp)
+        assert copy.deepcopy(op) == pickle.loads(pickle.dumps(op)) == dist.ReduceOp(op) == op
+    assert dist.ReduceOp.PREMUL_SUM(2.0).factor == 2.0
+    assert (repr(dist.ReduceOp.MAX), dist.ReduceOp.MAX.name) == ("<RedOpType.MAX: 4>", "MAX")
+    with pytest.raises(TypeError, match="expected ReduceOp"):
+        dist.ReduceOp(3)
+
+
+TWO = [torch.zeros(2), torch.zeros(2, dtype=torch.float16)]
+OTHER_DTYPE = {
+    "all_gather": lambda x: dist.all_gather(TWO, x),
+    "all_reduce_coalesced": lambda x: dist.all_reduce_coalesced(TWO),
+    "reduce_scatter": lambda x: dist.reduce_scatter(x, TWO),
+    "all_to_all": lambda x: dist.all_to_all([x, x], TWO),
+    "all_to_all_single": lambda x: dist.all_to_all_single(x, x.half()),
+    "scatter": lambda x: dist.scatter(x, TWO, src=dist.get_rank()),
+    "gather": lambda x: dist.gather(x, TWO, dst=dist.get_rank()),
+}
+
+
+@pytest.mark.parametrize("name", OTHER_DTYPE)
+def test_tensors_of_several_dtypes_are_refused_before_anything_is_sent(name):
+    def program():
+        dist.init_process_group()
+        with pytest.raises(ValueError, match="Found float16 and float32"):
+            OTHER_DTYPE[name](torch.ones(2))
+        dist.barrier()
+        dist.destroy_process_group()
+
+    dist.simulate(program, 2)
+
+
+def test_methods_of_a_group_take_options():
+    def program():
+        dist.init_process_group()
+        world, rank = dist.group.WORLD, dist.get_rank()
+        opts = dist.ScatterOptions()
+        opts.rootRank = 1
+        got, parts = torch.zeros(1), torch.zeros(2)
+        world.scatter([got], [[torch.ones(1), torch.ones(1) * 2]] if rank == 1 else [], opts).wait()
+        opts = dist.AllreduceOptions()
+        opts.reduceOp = dist.ReduceOp.MAX
+        most = torch.ones(1) * rank
+        world.allreduce([most], opts).wait()
+        sent = torch.ones(1) * rank
+        world.broadcast(sent, root=1).wait()
+        world._allgather_base(parts, got).wait()
+        room = [[torch.zeros(1), torch.zeros(1)] if rank == 0 else []]
+        world.gather(room, [got], dist.GatherOptions()).wait()
+        names = world.group_name, dist.new_group([0, 1]).group_name
+        dist.destroy_process_group()
+        return [
+            got.item(),
+            most.item(),
+            sent.item(),
+            parts.tolist(),
+            [t.item() for t in room[0]],
+            names,
+        ]
+
+    first, second = dist.simulate(program, 2)
+    assert first[:5] == [1.0, 1.0, 1.0, [1.0, 2.0], [1.0, 2.0]]
+    assert second[:5] == [2.0, 1.0, 1.0, [1.0, 2.0], []]
+    assert first[5] == second[5]
+    assert len(set(first[5])) == 2
+
+
+def test_objects_of_all_ranks_need_room():
+    def program():
+        dist.init_process_group()
+        with pytest.raises(IndexError, match="room for 2 objects, got 0"):
+            dist.all_gather_object([], 1)
+        dist.destroy_process_group()
+
+    dist.simulate(program, 2)
 
 
 @pytest.mark.parametrize("later", [False, True])

@@ -1,6 +1,7 @@
 """Stores of torch.distributed, and `rendezvous`, which makes them."""
 
 import gc
+import os
 import threading
 from datetime import timedelta
 
@@ -8,6 +9,7 @@ import pytest
 from started_by_hand import free_port
 
 import ddpgrad.distributed as dist
+from ddpgrad.distributed import distributed_c10d as c10d
 
 
 @pytest.fixture(params=["hash", "file", "tcp", "prefix"])
@@ -192,3 +194,19 @@ def test_a_programs_own_scheme():
     dist.init_process_group("gloo", init_method="own://place")
     assert dist.get_world_size() == 1
     dist.destroy_process_group()
+
+
+def test_the_default_store_is_the_one_that_was_given(tmp_path):
+    store = dist.FileStore(str(tmp_path / "store"), 1)
+    dist.init_process_group("gloo", store=store, rank=0, world_size=1, timeout=0.05)
+    c10d._get_default_store().set("key", "value")
+    assert store.get("default_pg/key") == b"value"
+    with pytest.raises(dist.DistStoreError, match="timeout"):
+        c10d._get_default_store().get("nothing")
+    dist.destroy_process_group()
+    assert os.path.exists(store.path)
+
+
+def test_a_barrier_by_a_store_names_how_many_came():
+    with pytest.raises(dist.DistStoreError, match=r"store based barrier on rank 1, .*num_workers_joined=1"):
+        c10d._store_based_barrier(1, dist.HashStore(), "_", 2, timedelta(seconds=0.02))

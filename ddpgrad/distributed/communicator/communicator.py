@@ -49,7 +49,7 @@ class Communicator:
     leave   called once, when this rank closes it
     """
 
-    __slots__ = ("_checked", "_leave", "_note", "_now", "_port", "_submit", "rank", "size", "transport")
+    __slots__ = ("_checked", "_leave", "_note", "_now", "_port", "_submit", "name", "rank", "size", "transport")  # fmt: skip
 
     def __init__(
         self,

@@ -283,10 +283,10 @@ class HostedRank:
         local = self.rank - self.world.launch.ranks.start
         transport = self.world.group_transport(local, name, launch, backend, timeout)
         port = self.world.port(name, transport, self.rank)
-        leave = partial(self.world.release, name)
-        return Communicator(
-            ranks.index(self.rank), len(ranks), transport.name, port, self.progress.note, leave
-        )
+        leave, mine, note = partial(self.world.release, name), ranks.index(self.rank), self.progress.note
+        made = Communicator(mine, len(ranks), transport.name, port, note, leave)
+        made.name = name
+        return made
 
 
 _process_world: World | None = None
