@@ -69,6 +69,11 @@ from .compat.settings import (
     set_num_interop_threads as set_num_interop_threads, set_num_threads as set_num_threads,
     set_warn_always as set_warn_always, use_deterministic_algorithms as use_deterministic_algorithms,
 )
+from .sparse.compressed import (
+    sparse_bsc_tensor as sparse_bsc_tensor, sparse_bsr_tensor as sparse_bsr_tensor,
+    sparse_compressed_tensor as sparse_compressed_tensor, sparse_csc_tensor as sparse_csc_tensor,
+    sparse_csr_tensor as sparse_csr_tensor,
+)
 from .sparse.construct import sparse_coo_tensor as sparse_coo_tensor
 from .sparse.functions import mm as _sparse_mm
 from .core import environment as environment, errors as errors, return_types as return_types

@@ -26,9 +26,10 @@ from .backend.dtype import (
     int64,
     promote_types,
 )
+from .backend.registry import SparseArray
 from .core.size import MemoryFormat
 from .core.size import strided as torch_strided
-from .core.tensor import Tensor
+from .core.tensor import Tensor, wrap
 from .distributed import simulate
 from .ops.creation.data import as_tensor
 from .ops.creation.factories import empty
@@ -264,7 +265,8 @@ class _Pair:
             if bool(actual) is not bool(expected):
                 raise AssertionError(f"Booleans mismatch: {actual} is not {expected}{_at(where)}")
         elif isinstance(actual, _NUMBERS) and isinstance(expected, _NUMBERS):
-            self._numbers(*(n.item() if isinstance(n, np.generic) else n for n in (actual, expected)), where)
+            a, b = (n.item() if isinstance(n, np.generic) else n for n in (actual, expected))
+            self._numbers(a, b, where)
         else:
             self._tensors(*self._as_tensors(actual, expected, where), where)
 
@@ -317,14 +319,17 @@ class _Pair:
             a, b = (t.to(promote_types(a.dtype, b.dtype)) for t in (a, b))
         if a.layout != b.layout:
             a, b = a.to_dense(), b.to_dense()
-        if a.is_sparse:
+        if isinstance(a._array, SparseArray):
+            kind = a._array.layout[-3:].upper()
             for what, count in (("sparse dimensions", Tensor.sparse_dim), ("specified values", Tensor._nnz)):
                 if count(a) != count(b):
                     raise AssertionError(
-                        f"The number of {what} in sparse COO tensors does not match: {count(a)} != {count(b)}{_at(where)}"
+                        f"The number of {what} in sparse {kind} tensors does not match: {count(a)} != {count(b)}{_at(where)}"
                     )
-            self._values(a._indices(), b._indices(), 0.0, 0.0, "Sparse COO indices", where)
-            self._values(a._values(), b._values(), rtol, atol, "Sparse COO values", where)
+            parts = zip(a._array.parts().items(), b._array.parts().values(), strict=True)
+            for (name, mine), other in parts:
+                tolerance = (rtol, atol) if name == "values" else (0.0, 0.0)
+                self._values(wrap(mine), wrap(other), *tolerance, f"Sparse {kind} {name}", where)
         else:
             self._values(a, b, rtol, atol, None, where)
 

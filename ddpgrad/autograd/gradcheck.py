@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from ..core.size import strided
 from ..core.tensor import Tensor
 from ..core.upcalls import tensor_vocabulary
 from .difference_quotients import Check, GradcheckError, differentiable
@@ -137,7 +138,7 @@ def gradgradcheck(
 
 def _refuse(others: dict[str, bool | None], args: Sequence[Any]) -> None:
     """Refuse checks that are not here; PyTorch's names of them may be given as off."""
-    sparse = any(isinstance(a, Tensor) and a.is_sparse for a in args)
+    sparse = any(isinstance(a, Tensor) and a.layout is not strided for a in args)
     for name, wanted in others.items():
         if name not in ("check_forward_ad", "check_backward_ad", "check_batched_forward_grad", "masked"):
             raise TypeError(f"gradcheck() got an unexpected keyword argument '{name}'")

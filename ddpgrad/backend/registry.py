@@ -34,7 +34,26 @@ class SparseArray:
     """The base of raw arrays that hold some of their elements only (`sparse/coo.py`, which is loaded when there is one)."""
 
     __slots__ = ()
+    layout: str
     values: Any
+    T: Any
+
+    @property
+    def called(self) -> str:
+        """The layout as messages name it: "Sparse" for coordinates, "SparseCsr" and its like for others."""
+        return "Sparse" if self.layout == "sparse_coo" else f"Sparse{self.layout[-3:].title()}"
+
+    def parts(self) -> dict[str, Any]:
+        """The ordinary arrays that this one consists of, under the names of the methods that give them."""
+        raise NotImplementedError
+
+    def coo(self) -> Any:
+        """The same in coordinates."""
+        raise NotImplementedError
+
+    def added_to(self, dense: Any, out: Any = None, sign: int = 1) -> Any:
+        """dense + sign * self: a new array, or `out`, which then is `dense`."""
+        raise NotImplementedError
 
     def coalesce(self) -> Any:
         """The same with every place once, in order."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import math
+import textwrap
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -106,24 +107,27 @@ def format_tensor(tensor: Tensor) -> str:
 def _sparse(tensor: Tensor, array: Any) -> str:
     """A sparse tensor: its indices and its values, on lines of their own."""
     lines = []
-    for name, part in (("indices", array.indices), ("values", array.values)):
+    for name, part in array.parts().items():
         head = f"{name}=tensor("
         body = _elements(part, len(head)) if part.size else "[]"
         size = f", size={tuple(part.shape)}" if not part.size else ""
-        lines.append(f"{head}{body}{size})".replace("\n", f"\n{' ' * 7}"))
+        lines.append(textwrap.indent(f"{head}{body}{size})", " " * 7).lstrip())
     rest = [f"size={tuple(array.shape)}", f"nnz={array.nnz}"]
     if tensor.device.type != "cpu":
         rest.insert(0, f"device='{tensor.device}'")
     if tensor.dtype not in _kinds() or (not array.nnz and tensor.dtype is not dtypes.get_default_dtype()):
         rest.append(f"dtype={tensor.dtype!r}")
-    rest.append("layout=torch.sparse_coo")
+    rest.append(f"layout=torch.{array.layout}")
     node = _node_name(tensor)
     if node is not None:
         rest.append(f"grad_fn=<{node}>")
     elif tensor._requires_grad:
         rest.append("requires_grad=True")
     prefix = "Parameter containing:\n" if type(tensor).__name__ == "Parameter" else ""
-    return _with_parts(f"{prefix}tensor(" + ",\n       ".join(lines) + ",\n       " + rest[0], rest[1:], 7)
+    text = f"{prefix}tensor(" + ",\n       ".join(lines)
+    if array.layout != "sparse_coo":
+        return _with_parts(text, rest, 7)
+    return _with_parts(f"{text},\n       {rest[0]}", rest[1:], 7)
 
 
 def _kinds() -> tuple[dtypes.DType, ...]:

@@ -72,7 +72,7 @@ def of_dimension(sizes: Sequence[int], dim: int) -> int:
 
 
 class Layout:
-    """How elements are stored: tensors here are `strided` or `sparse_coo`. The others have names, to compare with."""
+    """How elements are stored: tensors are `strided` or have one of the `SPARSE` layouts. Others have names, to compare with."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -108,6 +108,8 @@ strided = Layout("strided")
 sparse_coo, sparse_csr, sparse_csc, sparse_bsr, sparse_bsc, jagged, _mkldnn = map(
     Layout, ("sparse_coo", "sparse_csr", "sparse_csc", "sparse_bsr", "sparse_bsc", "jagged", "_mkldnn")
 )
+COMPRESSED = (sparse_csr, sparse_csc, sparse_bsr, sparse_bsc)
+SPARSE = {layout.name: layout for layout in (sparse_coo, *COMPRESSED)}
 contiguous_format, preserve_format = MemoryFormat("contiguous_format"), MemoryFormat("preserve_format")
 channels_last, channels_last_3d = MemoryFormat("channels_last", 4), MemoryFormat("channels_last_3d", 5)
 

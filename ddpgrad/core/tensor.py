@@ -314,7 +314,8 @@ class Tensor(_Attributed):
                 "to host memory first."
             )
         if isinstance(self._array, SparseArray):
-            raise TypeError("can't convert Sparse layout tensor to numpy. Use Tensor.to_dense() first.")
+            layout = self._array.called
+            raise TypeError(f"can't convert {layout} layout tensor to numpy. Use Tensor.to_dense() first.")
         return self._array
 
     # NumPy leaves `array * tensor` to the tensor, and returns tensors from its ufuncs (`ops/creation/interop.py`).

@@ -70,3 +70,6 @@ attach_sparse: Upcall[[], None] = Upcall("sparse.methods")
 
 sparse_coo_tensor: Upcall[..., Tensor] = Upcall("sparse.construct")
 """A sparse tensor of indices, values and size, or of a size only."""
+
+sparse_zeros: Upcall[..., Tensor] = Upcall("sparse.compressed")
+"""A sparse tensor without elements, of a shape, layout, dtype and device."""

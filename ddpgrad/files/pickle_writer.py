@@ -18,7 +18,7 @@ from ..backend.device import Device
 from ..backend.dtype import DType
 from ..core.attributes import Attributes
 from ..core.errors import CheckpointError
-from ..core.size import Layout, Size
+from ..core.size import Layout, Size, strided
 from ..core.storage import TypedStorage, UntypedStorage
 from ..core.tensor import Tensor, wrap
 from ..nn.parameter import Parameter
@@ -70,7 +70,7 @@ class Writer:
             self._out.append(b"h%c" % known if known < 256 else b"j" + struct.pack("<L", known))
             return
         if isinstance(obj, Tensor) and (plain_tensor(kind) or of_the_user(kind)):
-            if obj.is_sparse:
+            if obj.layout is not strided:
                 self._sparse(obj, where)
             else:
                 self._out.append(self._tensor(obj, where))
@@ -97,16 +97,17 @@ class Writer:
         self._out.append(b"q%c" % n if n < 256 else b"r" + struct.pack("<L", n))
 
     def _sparse(self, obj: Tensor, where: Place) -> None:
-        """A sparse tensor, as `_rebuild_sparse_tensor` of its indices, values and size makes it again."""
+        """A sparse tensor, as `_rebuild_sparse_tensor` of its layout, its parts and its size makes it again."""
         array, parameter = obj._array, isinstance(obj, Parameter)
         if parameter:
             self._out.append(b"ctorch._utils\n_rebuild_parameter\n")
         self._out.append(b"ctorch._utils\n_rebuild_sparse_tensor\n")
         self._layout(obj.layout, where)
         self._out.append(b"(")
-        self._out += [self._tensor(wrap(array.indices), where), self._tensor(wrap(array.values), where)]
+        self._out += [self._tensor(wrap(part), where) for part in array.parts().values()]
         size = b"ctorch\nSize\n" + numbers(array.shape) + b"\x85R"
-        self._out.append(size + number(array.coalesced) + b"t\x86R")
+        coalesced = number(array.coalesced) if array.layout == "sparse_coo" else b""
+        self._out.append(size + coalesced + b"t\x86R")
         if parameter:
             self._out.append(number(obj.requires_grad) + NO_HOOKS + b"\x87R")
 

@@ -18,7 +18,7 @@ from ..backend import dtype as dtypes
 from ..backend.device import Device
 from ..backend.dtype import DType
 from ..core.errors import DeviceError
-from ..core.size import Size, sparse_bsc, sparse_bsr, sparse_coo, sparse_csc, sparse_csr, strided
+from ..core.size import SPARSE, Size, sparse_coo, strided
 from ..core.storage import STORAGES, TypedStorage, UntypedStorage
 from ..core.tensor import Tensor, wrap
 from ..nn.parameter import Parameter
@@ -146,25 +146,26 @@ def _set(tensor: Tensor, state: dict[Any, Any]) -> None:
 
 
 def _sparse(layout: Any, parts: Any) -> Tensor:
-    """`torch._utils._rebuild_sparse_tensor`: of (indices, values, size), and whether they are coalesced."""
-    if layout is not sparse_coo:
-        raise Malformed(
-            f"it holds a sparse tensor of layout {layout}, which has no form here; torch.sparse_coo has"
-        )
-    sound = type(parts) is tuple and len(parts) in (3, 4) and type(parts[2]) is Size
-    if not sound or not all(isinstance(part, Tensor) for part in parts[:2]):
+    """`torch._utils._rebuild_sparse_tensor`: of indices, values, size, and of coordinates whether they are coalesced."""
+    tensors = 2 if layout is sparse_coo else 3
+    sound = type(parts) is tuple and len(parts) in (4, tensors + 1) and type(parts[tensors]) is Size
+    known = layout in SPARSE.values()
+    if not known or not sound or not all(isinstance(part, Tensor) for part in parts[:tensors]):
         raise Malformed("a sparse tensor that is not made of indices, values and a size")
-    from ..sparse.construct import sparse_coo_tensor  # here, as few files hold some
+    from ..sparse.compressed import sparse_compressed_tensor  # here, as few files hold some
+    from ..sparse.construct import sparse_coo_tensor
 
     try:
+        if layout is not sparse_coo:
+            return sparse_compressed_tensor(*parts, layout=layout)
         return sparse_coo_tensor(*parts[:3], is_coalesced=parts[3] is True if len(parts) > 3 else None)
-    except RuntimeError as error:
+    except (RuntimeError, NotImplementedError) as error:
         raise Malformed(f"a sparse tensor whose parts do not fit: {error}") from None
 
 
 def _layout(name: Any) -> Any:
     """`torch.serialization._get_layout`."""
-    for layout in (sparse_coo, sparse_csr, sparse_csc, sparse_bsr, sparse_bsc, strided):
+    for layout in (*SPARSE.values(), strided):
         if name == repr(layout):
             return layout
     raise Malformed("a layout that is not known")

@@ -26,9 +26,9 @@ from .linalg import matrix
 from .shape import diagonal, rearranging, strided
 
 ON_USE = (
-    "_coalesced_", "_indices", "_nnz", "_values", "apply_", "bincount", "cholesky", "cholesky_inverse", "cholesky_solve", "coalesce", "dense_dim", "det", "diff", "dist", "geqrf", "histc", "histogram", "indices", "inverse", "is_coalesced", "istft", "logdet",
-    "lu", "lu_solve", "map2_", "map_", "matrix_exp", "matrix_power", "norm", "orgqr", "ormqr", "pinverse", "qr", "renorm", "renorm_", "slogdet", "sparse_dim",
-    "sparse_mask", "stft", "svd", "to_dense", "to_sparse", "to_sparse_coo", "triangular_solve", "unique", "unique_consecutive", "values",
+    "_coalesced_", "_indices", "_nnz", "_values", "apply_", "bincount", "cholesky", "cholesky_inverse", "ccol_indices", "cholesky_solve", "coalesce", "col_indices", "crow_indices", "dense_dim", "det", "diff", "dist", "geqrf", "histc", "histogram", "indices", "inverse", "is_coalesced", "istft", "logdet",
+    "lu", "lu_solve", "map2_", "map_", "matrix_exp", "matrix_power", "norm", "orgqr", "ormqr", "pinverse", "qr", "renorm", "renorm_", "row_indices", "slogdet", "sparse_dim",
+    "sparse_mask", "stft", "svd", "to_dense", "to_sparse", "to_sparse_bsc", "to_sparse_bsr", "to_sparse_coo", "to_sparse_csc", "to_sparse_csr", "triangular_solve", "unique", "unique_consecutive", "values",
 )  # fmt: skip
 """Methods whose ops are declared when one of them is first used."""
 

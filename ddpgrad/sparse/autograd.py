@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from ..autograd.function import Function
+from ..backend.registry import SparseArray
 from ..backend.sparse.coo import COO, coo
 from ..core.tensor import Tensor, wrap
 from ..ops.indexing.index import subscript
@@ -32,26 +33,31 @@ def is_coo(tensor: Tensor) -> bool:
     return isinstance(tensor._array, COO)
 
 
+def is_sparse(tensor: Tensor) -> bool:
+    """Whether a tensor has any sparse layout."""
+    return isinstance(tensor._array, SparseArray)
+
+
 @shown_as("SparseCooTensorWithDimsAndTensorsBackward0")
 class _Build(Function):
     @staticmethod
-    def forward(ctx: Any, values: Tensor, pattern: COO) -> Tensor:
+    def forward(ctx: Any, values: Tensor, pattern: Any) -> Tensor:
         ctx.pattern = pattern
-        return wrap(coo(pattern.indices, values._array, pattern.shape, pattern.coalesced))
+        return wrap(pattern.with_values(values._array))
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
         return elements(g, ctx.pattern), None
 
 
-def build(values: Tensor, pattern: COO) -> Tensor:
-    """The sparse tensor with `values` (nnz, ...) at the places of `pattern`, whose shape it has."""
+def build(values: Tensor, pattern: Any) -> Tensor:
+    """The sparse tensor with `values` (nnz, ...) at the places of the raw array `pattern`, whose shape and layout it has."""
     return _Build.apply(values, pattern)
 
 
 class _Elements(Function):
     @staticmethod
-    def forward(ctx: Any, input: Tensor, pattern: COO) -> Tensor:
+    def forward(ctx: Any, input: Tensor, pattern: Any) -> Tensor:
         ctx.pattern = pattern
         return wrap(input._array.at(pattern.indices)[0])
 
@@ -60,9 +66,9 @@ class _Elements(Function):
         return build(g, ctx.pattern), None
 
 
-def elements(input: Tensor, pattern: COO) -> Tensor:
-    """(nnz, ...): the elements of a dense or sparse tensor at the places of `pattern`."""
-    if is_coo(input):
+def elements(input: Tensor, pattern: Any) -> Tensor:
+    """(nnz, ...): the elements of a dense or sparse tensor at the places of `pattern`, in the shape of its values."""
+    if is_sparse(input):
         return _Elements.apply(input, pattern)
     if not pattern.sparse_dim:
         return broadcast_to(input.unsqueeze(0), (pattern.nnz, *input.shape))
@@ -116,21 +122,38 @@ class _ToDense(Function):
 
 def dense_of(input: Tensor, masked: bool = True) -> Tensor:
     """The dense tensor; masked: its gradient goes to the stored elements only."""
-    return _ToDense.apply(input, masked) if is_coo(input) else input
+    return _ToDense.apply(input, masked) if is_sparse(input) else input
+
+
+@shown_as("ToSparseBackward0")
+class _Converted(Function):
+    @staticmethod
+    def forward(ctx: Any, input: Tensor, array: Any) -> Tensor:
+        ctx.pattern = input._array
+        return wrap(array)
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+        return build(elements(g, ctx.pattern), ctx.pattern), None
+
+
+def converted(input: Tensor, array: Any) -> Tensor:
+    """A sparse tensor in another layout: `array`, which holds the same elements. Its gradient has the layout of `input`."""
+    return _Converted.apply(input, array)
 
 
 @shown_as("ToSparseBackward0")
 class _ToSparse(Function):
     @staticmethod
-    def forward(ctx: Any, input: Tensor, pattern: COO) -> Tensor:
-        return wrap(coo(pattern.indices, elements(input, pattern)._array, pattern.shape, True))
+    def forward(ctx: Any, input: Tensor, pattern: Any) -> Tensor:
+        return wrap(pattern.with_values(elements(input, pattern)._array))
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
         return dense_of(g), None
 
 
-def sparse_of(input: Tensor, pattern: COO) -> Tensor:
+def sparse_of(input: Tensor, pattern: Any) -> Tensor:
     """The sparse tensor of a dense one's elements at the places of `pattern`; its gradient goes to all elements."""
     return _ToSparse.apply(input, pattern)
 

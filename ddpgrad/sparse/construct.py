@@ -152,5 +152,9 @@ def _typed(name: str) -> Any:
     return make
 
 
-FloatTensor, DoubleTensor, HalfTensor = map(_typed, ("FloatTensor", "DoubleTensor", "HalfTensor"))
-IntTensor, LongTensor, ByteTensor = map(_typed, ("IntTensor", "LongTensor", "ByteTensor"))
+FloatTensor, DoubleTensor, HalfTensor, BFloat16Tensor = map(
+    _typed, ("FloatTensor", "DoubleTensor", "HalfTensor", "BFloat16Tensor")
+)
+IntTensor, LongTensor, ByteTensor, CharTensor, ShortTensor = map(
+    _typed, ("IntTensor", "LongTensor", "ByteTensor", "CharTensor", "ShortTensor")
+)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-SPARSE = "of sparse tensors there are those in coordinate form, with the functions that training needs; no compressed layouts"
+SPARSE = "of sparse tensors there are the functions that training needs"
 QUANTIZED = "quantized tensors are not part of this runtime"
 INTERNAL = "internal to PyTorch: the public function is another"
 SCRIPT = "TorchScript, compiler and symbolic shapes: programs run as they are here"
@@ -19,7 +19,7 @@ MASKED = "torch.masked is a prototype; `where` with a mask gives the same"
 
 # op_db: (regular expression that the whole name matches, reason).
 OPS: tuple[tuple[str, str], ...] = (
-    (r"sparse\..*|torch\.ops\.aten\._sparse.*|.*\.sparse_.*", SPARSE),
+    (r"torch\.ops\.aten\._sparse.*|.*\.sparse_.*", SPARSE),
     (r"masked\..*", MASKED),
     (r"jiterator_.*", "compiles CUDA code at run time; write a kernel with CuPy"),
     (r"torch\..*|_(?!_).*", INTERNAL),

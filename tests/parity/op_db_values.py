@@ -13,7 +13,7 @@ import torch
 
 import ddpgrad
 
-NAMESPACES = ("", "Tensor", "nn.functional", "linalg", "special", "fft", "signal.windows")
+NAMESPACES = ("", "Tensor", "nn.functional", "linalg", "special", "fft", "signal.windows", "sparse")
 
 
 class Different(Exception):
@@ -101,9 +101,13 @@ class Converter:
     def __call__(self, value: Any) -> Any:
         if isinstance(value, torch.Tensor):
             if id(value) not in self.seen:
-                if value.layout is not torch.strided:
-                    raise Lacking("sparse tensors")
-                made = ddpgrad.from_numpy(_with_its_memory(value))
+                if value.layout is torch.sparse_csr:
+                    parts = (value.crow_indices(), value.col_indices(), value.detach().values())
+                    made = ddpgrad.sparse_csr_tensor(*(self(part) for part in parts), self(value.shape))
+                elif value.layout is not torch.strided:
+                    raise Lacking(f"layout {value.layout}")
+                else:
+                    made = ddpgrad.from_numpy(_with_its_memory(value))
                 if isinstance(value, torch.nn.Parameter):
                     made = ddpgrad.nn.Parameter(made, requires_grad=False)
                 self.seen[id(value)] = made.requires_grad_(value.requires_grad)
@@ -159,6 +163,9 @@ def compare(what: str, got: Any, want: Any, tolerance: float) -> None:
             raise Different(f"{what}: {got.dtype}, expected {want.dtype}")
         if tuple(got.shape) != tuple(want.shape):
             raise Different(f"{what}: shape {list(got.shape)}, expected {list(want.shape)}")
+        if what == "result" and str(got.layout) != str(want.layout):
+            raise Different(f"{what}: layout {got.layout}, expected {want.layout}")
+        got, want = got.to_dense(), want.to_dense()
         close(what, got.detach().numpy(), to_numpy(want), tolerance)
     elif isinstance(want, (torch.dtype, torch.Size, torch.device)):
         if str(got) != str(want):

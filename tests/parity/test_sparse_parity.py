@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -69,6 +70,48 @@ def rounded(value: Any) -> Any:
 def test_the_same_elements(name: str) -> None:
     ours, theirs = (rounded(elements(CALLS[name](lib, *operands(lib)))) for lib in LIBRARIES)
     assert ours == theirs
+
+
+# Parts and results of matrices that are stored by rows, by columns and in blocks: c, csc, bsr; d dense; w (3, 2).
+COMPRESSED: dict[str, Callable[..., Any]] = {
+    "texts": lambda lib, c, csc, bsr, d, w: [repr(t) for t in (
+        c, csc, bsr, c.to(lib.int64), c * 2, c.detach().requires_grad_() * 2, lib.nn.Parameter(c), bsr.t(),
+        lib.zeros(2, 3, layout=lib.sparse_csr), lib.zeros(2, 3, layout=lib.sparse_csc, dtype=lib.float64))],
+    "conversions": lambda lib, c, csc, bsr, d, w: [repr(t) for t in (
+        c.to_sparse(), c.to_sparse_csc(), c.to_sparse_bsr((1, 3)), csc.to_sparse_csr(), csc.t(), c.t().to_sparse_csr(),
+        d.to_sparse_bsc((2, 1)), d.to_sparse(layout=lib.sparse_csc), d.to_sparse().to_sparse_csr(), bsr.to_sparse().coalesce())],
+    "arithmetic": lambda lib, c, csc, bsr, d, w: [repr(t) for t in (
+        c + c, c * 3, c * d, d * c, d + c, -c, c.abs(), c.sin(), c.sum(), c.sum(0, keepdim=True), c.sum(1, keepdim=True),
+        c.clone().mul_(2), c[0], c[1, 2], c.half(), c.sparse_mask(c), d.sparse_mask(csc), lib.ones_like(c))],
+    "products": lambda lib, c, csc, bsr, d, w: [
+        c @ w, csc @ w, c @ w[:, 0], w.t() @ c.t(), lib.addmm(lib.ones(2, 2), c, w, beta=2, alpha=0.5),
+        (c @ c.t()).to_dense(), lib.sparse.mm(c, w, "mean"), lib.sparse.mm(c, w, "amax"), lib.sparse.mm(c, w, "amin"),
+        lib.sparse.sampled_addmm(c, lib.ones(2, 2), w.t(), beta=0.5).values(), lib.nn.functional.linear(w.t(), c)],
+    "gradients": lambda lib, c, csc, bsr, d, w: [
+        (repr(a.grad), x.grad.tolist()) for a, x in (after(lib, c, w, f) for f in (
+            lambda a, x: a @ x, lambda a, x: lib.sparse.mm(a, x), lambda a, x: lib.sparse.mm(a, x, "mean"),
+            lambda a, x: lib.sparse.mm(a, x, "amax"), lambda a, x: a.to_dense() * x.t(), lambda a, x: a.values() * x.sum(),
+            lambda a, x: lib.sparse.sampled_addmm(a, lib.ones(2, 2), x.t()).values()))],
+}  # fmt: skip
+
+
+def after(lib: Any, c: Any, w: Any, function: Callable[..., Any]) -> tuple[Any, Any]:
+    """Leaves like `c` and `w`, with the gradients of a function of them."""
+    a, x = c.clone().requires_grad_(), w.clone().requires_grad_()
+    function(a, x).sum().backward()
+    return a, x
+
+
+@pytest.mark.parametrize("name", COMPRESSED)
+def test_the_same_of_matrices_stored_by_lines(name: str) -> None:
+    def made(lib: Any) -> Any:
+        d = lib.tensor([[0.0, 1.5, 2], [3, 0, 0]])
+        w = lib.arange(6.0).reshape(3, 2) - 2
+        return elements(
+            COMPRESSED[name](lib, d.to_sparse_csr(), d.to_sparse_csc(), d.to_sparse_bsr((2, 1)), d, w)
+        )
+
+    assert made(ddpgrad) == made(torch)
 
 
 def test_the_same_text() -> None:

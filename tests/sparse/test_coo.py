@@ -205,11 +205,11 @@ ERRORS: list[tuple[Any, type[Exception], str]] = [
     (lambda: D.copy_(S), RuntimeError, "copy_.. between dense and sparse"),
     (lambda: S.numpy(), TypeError, "can't convert Sparse layout tensor to numpy"),
     (lambda: S.untyped_storage(), NotImplementedError, "Cannot access storage"),
-    (lambda: S.to_sparse(layout=torch.sparse_csr), NotImplementedError, "torch.sparse_coo only"),
+    (lambda: S.to_sparse(layout=torch.strided), RuntimeError, "expected a sparse layout"),
     (lambda: torch.ones(2, layout=torch.sparse_coo), NotImplementedError, "ones"),
     (lambda: torch.rand(2, layout=torch.sparse_coo), NotImplementedError, "rand"),
-    (lambda: torch.sparse.mm(S, D, "mean"), NotImplementedError, "reduce='mean'"),
-    (lambda: torch.sparse.sum(D), RuntimeError, "expected a sparse tensor"),
+    (lambda: torch.sparse.mm(S, D, "mean"), RuntimeError, "reduce='mean' expects a CSR"),
+    (lambda: torch.sparse.sum(D), RuntimeError, "expected layout torch.sparse_coo"),
 ]  # fmt: skip
 
 

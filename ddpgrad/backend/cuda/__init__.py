@@ -32,13 +32,16 @@ def _device_of(array: Any) -> Device:
 def load() -> Backend:
     """The CUDA backend; `DeviceError` with the remedy when CuPy or a GPU is missing."""
     cupy, count = cupy_and_count()
-    from . import half, own_gpu
+    from . import beside_sparse, half, own_gpu
     from .differences import differences
 
     half.install()
+    beside_sparse.install()
     if count > 1:
         own_gpu.install()
     families = kernels_in(__name__, _FAMILIES)
     families |= {f"{__name__}.{module}": names for module, names in _MIXED_FAMILIES.items()}
     wrap = own_gpu.on_gpu_of_arguments if count > 1 else None
-    return Backend("cuda", cupy.ndarray, elementary(cupy) | differences(), families, _device_of, wrap, cupy)
+    return beside_sparse.CudaBackend(
+        "cuda", cupy.ndarray, elementary(cupy) | differences(), families, _device_of, wrap, cupy
+    )

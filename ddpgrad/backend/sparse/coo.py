@@ -1,25 +1,21 @@
-"""COO: a raw array that holds some of its elements, by their coordinates, in two ordinary arrays.
-
-It stands where other raw arrays stand: in a Tensor, in a walk of backward, in a node of the graph. It has their shape and
-dtype and the operators of arithmetic, and no memory in strides: what asks for that gets `Unsupported`.
-"""
+"""COO: a raw array that holds some of its elements, by their coordinates, in two ordinary arrays."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from types import SimpleNamespace
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
 from ..device import Device
-from ..registry import SparseArray, Unsupported, backend_for, to_device
+from ..registry import backend_for, register_body, to_device
+from .held import HeldElements, as_columns
 
 Array = Any
 
 
-class COO(SparseArray):
+class COO(HeldElements):
     """Elements `values` (nnz, *dense dimensions) at `indices` (sparse dimensions, nnz); all others are 0.
 
     Where places occur twice their values add up. coalesced: they do not, and are in order. NumPy's functions
@@ -27,69 +23,24 @@ class COO(SparseArray):
     """
 
     __slots__ = ("__weakref__", "coalesced", "indices", "shape", "values")
-    strides = ()
-    flags = SimpleNamespace(c_contiguous=False, f_contiguous=False, carray=False, writeable=True)
-    __array_priority__ = 1000  # CuPy leaves `array + sparse` to it
-    base = None
     indices: Array
     values: Array
-    shape: tuple[int, ...]
     coalesced: bool
+    layout = "sparse_coo"
 
     def __init__(self, indices: Array, values: Array, shape: Sequence[int], coalesced: bool = False) -> None:
         self.indices, self.values, self.shape = indices, values, tuple(shape)
         self.coalesced = coalesced or len(values) < 1
 
     @property
-    def dtype(self) -> np.dtype[Any]:
-        return self.values.dtype
-
-    @property
-    def ndim(self) -> int:
-        return len(self.shape)
-
-    @property
-    def size(self) -> int:
-        return math.prod(self.shape)
-
-    @property
-    def itemsize(self) -> int:
-        return self.values.itemsize
-
-    @property
-    def nnz(self) -> int:
-        return len(self.values)
-
-    @property
     def sparse_dim(self) -> int:
         return len(self.indices)
-
-    def __getattr__(self, name: str) -> NoReturn:
-        raise Unsupported(
-            f"a sparse tensor of shape {list(self.shape)} has no {name}: this function does not take layout "
-            "torch.sparse_coo; call to_dense() first"
-        )
-
-    def __array__(self, *args: Any, **kwargs: Any) -> NoReturn:
-        raise Unsupported(
-            f"a sparse tensor of shape {list(self.shape)} is no array in memory: this function does not take layout "
-            "torch.sparse_coo; call to_dense() first"
-        )
 
     def __reduce__(self) -> Any:
         return coo, (self.indices, self.values, self.shape, self.coalesced)
 
-    def __len__(self) -> int:
-        return self.shape[0]
-
-    def __getitem__(self, index: Any) -> COO:
-        if not _is_everything(index):
-            raise Unsupported("a sparse tensor is not read by index here; call to_dense() first")
-        return self
-
-    def item(self) -> Any:
-        """The only element, as a Python number."""
-        return self.dense().item()
+    def parts(self) -> dict[str, Array]:
+        return {"indices": self.indices, "values": self.values}
 
     # -- other forms -------------------------------------------------------------------------
 
@@ -104,16 +55,15 @@ class COO(SparseArray):
     def copy(self) -> COO:
         return self.like(self.indices.copy(), self.values.copy(), self.shape, self.coalesced)
 
-    def astype(self, dtype: Any, copy: bool = True) -> COO:
-        if self.dtype == dtype:
-            return self.copy() if copy else self
-        return self.with_values(backend_for(self.values).cast(self.values, dtype))
-
     def to(self, device: Device) -> COO:
         """On another device."""
         return coo(
             to_device(self.indices, device), to_device(self.values, device), self.shape, self.coalesced
         )
+
+    def coo(self) -> COO:
+        """In coordinates: itself."""
+        return self
 
     def keys(self) -> Array:
         """One int64 for each stored element: its place among the sparse dimensions, in order of the dimensions."""
@@ -173,6 +123,10 @@ class COO(SparseArray):
         coalesced = self.coalesced and tuple(dims[:n]) == tuple(range(n))
         return self.like(self.indices[list(dims[:n])], values, [self.shape[d] for d in dims], coalesced)
 
+    @property
+    def T(self) -> COO:
+        return self.transpose(tuple(reversed(range(self.ndim))))
+
     def swapaxes(self, dim0: int, dim1: int) -> COO:
         dims = list(range(self.ndim))
         dims[dim0], dims[dim1] = dims[dim1], dims[dim0]
@@ -182,6 +136,7 @@ class COO(SparseArray):
 
     def plus(self, other: COO) -> COO:
         """The sum of two: the values of both, added up where the places are the same ones."""
+        other = other.coo()
         self._require_alike(other)
         if self.indices.shape == other.indices.shape and bool((self.indices == other.indices).all()):
             return self.with_values(self.values + other.values)
@@ -197,7 +152,6 @@ class COO(SparseArray):
             )
 
     def added_to(self, dense: Array, out: Array = None, sign: int = 1) -> Array:
-        """dense + sign * self: a new array, or `out`, which then is `dense`."""
         if dense.shape != self.shape:
             raise RuntimeError(
                 f"add(dense, sparse): expected tensors of the same sizes, got {list(dense.shape)} and {list(self.shape)}"
@@ -215,8 +169,8 @@ class COO(SparseArray):
         return out
 
     def times(self, other: Any) -> COO:
-        """The product with a number, an ordinary array that broadcasts to this shape, or another sparse one."""
-        if isinstance(other, COO):
+        if isinstance(other, HeldElements):
+            other = other.coo()
             self._require_alike(other)
             own = self.coalesce()
             if not own.sparse_dim:
@@ -229,108 +183,51 @@ class COO(SparseArray):
             other = np.broadcast_to(other, self.shape)
         return self.with_values(self.values * other[tuple(self.indices)])
 
-    def __add__(self, other: Any) -> Any:
-        return self.plus(other) if isinstance(other, COO) else self.added_to(other)
-
-    __radd__ = __add__
-
-    def __iadd__(self, other: Any) -> Any:
-        """In place for another sparse array; with an ordinary one the sum is an ordinary one too."""
-        if not isinstance(other, COO):
-            return self.added_to(other)
-        self[...] = self.plus(other)
-        return self
-
-    def __sub__(self, other: COO) -> COO:
-        return self.plus(-other)
-
-    def __neg__(self) -> COO:
-        return self.with_values(-self.values)
-
-    def __mul__(self, other: Any) -> COO:
-        return self.times(other)
-
-    __rmul__ = __mul__
-
-    def __truediv__(self, other: Any) -> COO:
-        if getattr(other, "ndim", 0):
-            raise RuntimeError("a sparse tensor can only be divided by a number or a 0-dimensional tensor")
-        return self.with_values(self.values / other)
-
-    def __setitem__(self, index: Any, value: Any) -> None:
-        """Become `value` altogether: another sparse array, or 0."""
-        if not _is_everything(index):
-            raise Unsupported("a sparse tensor cannot be written to by index; call to_dense() first")
-        if isinstance(value, COO):
-            if value.shape != self.shape:
-                raise RuntimeError(
-                    f"a sparse tensor of shape {list(value.shape)} does not fit {list(self.shape)}"
-                )
-            if value.indices is self.indices and value.dtype == self.dtype:
-                self.values[...] = value.values  # who holds the values sees it
-                return
-            self.indices, self.values = value.indices.copy(), value.values.astype(self.dtype)
-            self.coalesced = value.coalesced
-        elif isinstance(value, (bool, int, float, complex)) and value == 0:
-            self.indices, self.values = self.indices[:, :0], self.values[:0]
-            self.coalesced = True
-        else:
-            raise Unsupported(
-                "a sparse tensor can be overwritten with a sparse one, or with 0: copy_() between dense and sparse "
-                "tensors is not implemented"
+    def become(self, other: Any) -> None:
+        other = other.coo()
+        if other.shape != self.shape:
+            raise RuntimeError(
+                f"a sparse tensor of shape {list(other.shape)} does not fit {list(self.shape)}"
             )
+        if other.indices is self.indices and other.dtype == self.dtype:
+            self.values[...] = other.values  # who holds the values sees it
+            return
+        self.indices, self.values = other.indices.copy(), other.values.astype(self.dtype)
+        self.coalesced = other.coalesced
+
+    def clear(self) -> None:
+        self.indices, self.values = self.indices[:, :0], self.values[:0]
+        self.coalesced = True
 
     def dot(self, other: Array) -> Array:
-        """Matrix product: with an ordinary vector or matrix an ordinary one, with a sparse matrix a sparse one."""
         if self.ndim != 2 or self.sparse_dim != 2:
             raise RuntimeError(
                 f"a product with a sparse tensor takes a matrix of two sparse dimensions, got shape {list(self.shape)} "
                 f"with {self.sparse_dim}"
             )
-        if isinstance(other, COO):
-            return self._dot_sparse(other)
+        if isinstance(other, HeldElements):
+            return self._dot_sparse(other.coo())
         rows, columns = self.indices
-        columns_of_other = other.reshape(len(other), -1)
-        parts = self.values[:, None] * columns_of_other[columns]
-        return added_rows(parts, rows, self.shape[0]).reshape(self.shape[0], *other.shape[1:])
+        F, wide = backend_for(self.values), as_columns(other)
+        if self.coalesced or _sorted(rows):
+            lines = starts_of(rows, self.shape[0])
+            product = F.compressed_product(lines, columns, self.values, wide, self.shape[0], True)
+        elif _sorted(columns):  # transposed
+            lines = starts_of(columns, self.shape[1])
+            product = F.compressed_product(lines, rows, self.values, wide, self.shape[0], False)
+        else:
+            product = added_rows(self.values[:, None] * wide[columns], rows, self.shape[0])
+        return product.reshape(self.shape[0], *other.shape[1:])
 
     def _dot_sparse(self, other: COO) -> COO:
         right = other.coalesce()  # in order of its rows
-        starts = np.searchsorted(right.indices[0], np.arange(other.shape[0] + 1))
+        starts = starts_of(right.indices[0], other.shape[0])
         rows, inner = self.indices
-        counts = (starts[1:] - starts[:-1])[inner]
-        left = np.repeat(np.arange(self.nnz), counts)
-        offsets = np.arange(len(left)) - np.repeat(np.cumsum(counts) - counts, counts)
+        left, offsets = numbered((starts[1:] - starts[:-1])[inner])
         places = starts[inner[left]] + offsets
         indices = np.stack([rows[left], right.indices[1][places]])
         shape = (self.shape[0], other.shape[1])
         return self.like(indices, self.values[left] * right.values[places], shape).coalesce()
-
-    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, out: Any = None, **options: Any) -> Any:
-        """The operators under NumPy's names, and `dense - sparse`; a sum may be written into the dense array."""
-        target, sign = (out[0] if out else None), _SIGNS.get(ufunc)
-        if method == "__call__" and not options:
-            first, last = inputs[0], inputs[-1]
-            if sign and not isinstance(first, COO) and (target is None or target is first):
-                return self.added_to(np.asarray(first), target, sign)
-            if ufunc in _OPERATORS and target is None:
-                return (
-                    _OPERATORS[ufunc](first, last)
-                    if isinstance(first, COO)
-                    else _OPERATORS[ufunc](last, first)
-                )
-            if ufunc is np.negative and target is None:
-                return -first
-        raise Unsupported(f"{ufunc.__name__} is not defined for sparse tensors; call to_dense() first")
-
-
-def _is_everything(index: Any) -> bool:
-    return index is Ellipsis or (index.__class__ is tuple and len(index) == 1 and index[0] is Ellipsis)
-
-
-_SIGNS = {np.add: 1, np.subtract: -1}
-# With a sparse array first; the others are symmetric.
-_OPERATORS = {np.add: COO.__add__, np.subtract: COO.__sub__, np.multiply: COO.__mul__}
 
 
 class CudaCOO(COO):
@@ -343,6 +240,38 @@ def coo(indices: Array, values: Array, shape: Sequence[int], coalesced: bool = F
     """A sparse array of the class for where `values` lies."""
     kind = CudaCOO if backend_for(values).kind == "cuda" else COO
     return kind(indices, values, shape, coalesced)
+
+
+def starts_of(lines: Array, count: int) -> Array:
+    """(count + 1,) int64: where each of `count` lines begins in the sorted `lines` (n,)."""
+    return np.searchsorted(lines, np.arange(count + 1, like=lines)).astype(np.int64, copy=False)
+
+
+def numbered(counts: Array) -> tuple[Array, Array]:
+    """(i repeated counts[i] times, and within these the numbers from 0): both (the sum of `counts` (n,),) int64."""
+    ends = np.cumsum(counts)
+    places = np.arange(int(ends[-1]) if len(counts) else 0, like=counts)
+    if isinstance(counts, np.ndarray):
+        owner = np.repeat(np.arange(len(counts)), counts)
+    else:  # CuPy repeats by numbers of the host only
+        owner = np.searchsorted(ends, places, side="right")
+    return owner, places - (ends - counts)[owner]
+
+
+def _sorted(lines: Array) -> bool:
+    return bool((lines[1:] >= lines[:-1]).all())
+
+
+def _compressed_product(
+    F: Any, starts: Array, places: Array, values: Array, dense: Array, rows: int, by_row: bool
+) -> Array:
+    """(rows, M): the matrix of `values` (nnz,), line by line, @ dense (K, M): by_row, lines are rows and `places` columns."""
+    lines = numbered(starts[1:] - starts[:-1])[0]
+    owners, others = (lines, places) if by_row else (places, lines)
+    return added_rows(values[:, None] * dense[others], owners.astype(np.int64), rows)
+
+
+register_body("compressed_product", _compressed_product)
 
 
 def added_rows(rows: Array, owner: Array, count: int) -> Array:

@@ -10,19 +10,20 @@ import numpy as np
 
 from ..device import Device
 from ..registry import Backend, Unsupported, add_backend, backend_for
-from .coo import COO, CudaCOO, coo
+from .coo import COO, CudaCOO, coo, numbered, starts_of
+from .held import HeldElements
 
 Array = Any
 Kernel = Callable[..., Any]
 
 # Functions with f(0) = 0: what they make of the stored values is all there is.
-_OF_VALUES = (
+OF_VALUES = (
     "abs", "asin", "asinh", "atan", "atanh", "ceil", "deg2rad", "erf", "erfinv", "expm1", "floor", "frac", "isinf", "isnan",
     "isneginf", "isposinf", "log1p", "rad2deg", "relu", "round", "sgn", "sign", "signbit", "sin", "sinh", "sqrt", "square",
     "tan", "tanh", "trunc",
 )  # fmt: skip
 # Linear ones among such functions, for which places may stay double.
-_LINEAR = ("neg", "conj", "real", "imag")
+LINEAR = ("neg", "conj", "real", "imag")
 _DENSE_BESIDE_SPARSE = "add(sparse, dense) is not supported. Use add(dense, sparse) instead."
 
 
@@ -36,17 +37,17 @@ def _of_values(name: str, whole: bool) -> Kernel:
 
 
 def add(input: Any, other: Any) -> Any:
-    if not isinstance(input, COO) or not isinstance(other, COO):
+    if not isinstance(input, HeldElements) or not isinstance(other, HeldElements):
         raise RuntimeError(_DENSE_BESIDE_SPARSE)
     return input.plus(other)
 
 
 def sub(input: Any, other: Any) -> Any:
-    return add(input, other if not isinstance(other, COO) else -other)
+    return add(input, other if not isinstance(other, HeldElements) else -other)
 
 
-def mul(input: Any, other: Any) -> COO:
-    return input.times(other) if isinstance(input, COO) else other.times(input)
+def mul(input: Any, other: Any) -> Any:
+    return input.times(other) if isinstance(input, HeldElements) else other.times(input)
 
 
 def div(input: COO, other: Any) -> COO:
@@ -139,11 +140,9 @@ def index_select(input: COO, dim: int, index: Array) -> COO:
     # Every stored element goes to all the places where its coordinate is asked for.
     n = input.shape[dim]
     order = np.argsort(index, kind="stable")
-    starts = np.searchsorted(index[order], np.arange(n + 1))
+    starts = starts_of(index[order], n)
     own = input.indices[dim]
-    counts = (starts[1:] - starts[:-1])[own]
-    source = np.repeat(np.arange(input.nnz), counts)
-    offsets = np.arange(len(source)) - np.repeat(np.cumsum(counts) - counts, counts)
+    source, offsets = numbered((starts[1:] - starts[:-1])[own])
     indices = input.indices[:, source]
     indices[dim] = order[starts[own[source]] + offsets]
     return input.like(indices, input.values[source], shape)
@@ -192,7 +191,7 @@ def slice_by(input: COO, index: Any) -> Any:
         if isinstance(part, slice):
             if part != slice(None):
                 places = range(*part.indices(out.shape[dim]))
-                out = index_select(out, dim, np.asarray(places, np.int64))
+                out = index_select(out, dim, np.asarray(places, np.int64, like=input.indices))
         elif isinstance(out, COO):
             out = select(out, dim, part % out.shape[dim])
         else:
@@ -216,16 +215,20 @@ _FUNCTIONS = (
     slice_by, stack, sub, sum, transpose, unsqueeze, vector_norm,
 )  # fmt: skip
 _KERNELS: dict[str, Kernel] = {function.__name__: function for function in _FUNCTIONS}
-_KERNELS |= {name: _of_values(name, True) for name in _OF_VALUES}
-_KERNELS |= {name: _of_values(name, False) for name in _LINEAR}
+_KERNELS |= {name: _of_values(name, True) for name in OF_VALUES}
+_KERNELS |= {name: _of_values(name, False) for name in LINEAR}
 
 
 class SparseBackend(Backend):
-    """The kernels of one class of sparse arrays: those of this module, and no others."""
+    """The kernels of one class of sparse arrays: those of `table`, and no others. called: the layout in error messages."""
+
+    def __init__(self, kind: str, array_type: type, table: dict[str, Kernel], called: str) -> None:
+        super().__init__(kind, array_type, {}, {}, _device_of)
+        self._table, self._called = table, f"{called}{kind.upper()}"
 
     def find(self, name: str) -> Kernel:
-        kernel = _KERNELS.get(name)
-        return _missing(name, f"Sparse{self.kind.upper()}") if kernel is None else kernel
+        kernel = self._table.get(name)
+        return _missing(name, self._called) if kernel is None else kernel
 
 
 def _missing(name: str, backend: str) -> Kernel:
@@ -240,9 +243,9 @@ def _missing(name: str, backend: str) -> Kernel:
     return kernel
 
 
-def _device_of(array: COO) -> Device:
+def _device_of(array: HeldElements) -> Device:
     return backend_for(array.values).device_of(array.values)
 
 
-add_backend(SparseBackend("cpu", COO, {}, {}, _device_of))
-add_backend(SparseBackend("cuda", CudaCOO, {}, {}, _device_of))
+add_backend(SparseBackend("cpu", COO, _KERNELS, "Sparse"))
+add_backend(SparseBackend("cuda", CudaCOO, _KERNELS, "Sparse"))

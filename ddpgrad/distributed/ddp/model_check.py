@@ -8,6 +8,7 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any
 
 from ...core.errors import MismatchError
+from ...core.size import strided
 from ...core.tensor import Tensor
 from ...nn.modules import registration
 from ...nn.modules.module import Module
@@ -105,7 +106,7 @@ def verify(
     `MismatchError` names the first difference; NotImplementedError for sparse tensors.
     """
     for n, t in tensors:
-        if t.is_sparse:
+        if t.layout is not strided:
             raise NotImplementedError(
                 f"{caller}: '{n}' is a sparse tensor, and parameters and buffers that the ranks share are "
                 "dense: keep it as a plain attribute, or call to_dense()"

@@ -14,6 +14,7 @@ import numpy as np
 
 from ...backend import dtype as dtypes
 from ...backend.device import Device
+from ...core.size import strided
 from ...core.tensor import Tensor, wrap
 
 
@@ -64,7 +65,7 @@ def export(
         raise BufferError("Can't export tensors that require gradient, use tensor.detach()")
     if tensor.is_meta:
         raise BufferError("Cannot pack tensors on meta")
-    if tensor.is_sparse:
+    if tensor.layout is not strided:
         raise BufferError("Can't export tensors with layout other than torch.strided")
     options: dict[str, Any] = {"max_version": max_version, "dl_device": dl_device, "copy": copy}
     options = {name: value for name, value in options.items() if value is not None}

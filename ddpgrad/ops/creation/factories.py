@@ -18,10 +18,10 @@ from ...backend.layout import order_like, placed
 from ...backend.registry import SparseArray, backend_for, backend_of, to_device
 from ...core.modes import uninitialised
 from ...core.overrides import asking_modes, overridable
-from ...core.size import require_strided, sparse_coo
+from ...core.size import SPARSE, require_strided
 from ...core.taping import now, taping
 from ...core.tensor import Tensor, wrap
-from ...core.upcalls import sparse_coo_tensor
+from ...core.upcalls import sparse_zeros
 from ...random import source
 from ..dispatch.explain import must_be_tensor
 from ..dispatch.out import resize_out, write_out
@@ -211,9 +211,8 @@ def _constant(name: str, value: Any, doc: str) -> Callable[..., Tensor]:
                 resize_out(name, out, tuple(made.shape), warns=False)
                 return out
             return write_out(name, out, made, warns=False)
-        if layout is sparse_coo and not value:
-            options: dict[str, Any] = {"dtype": dtype, "device": device, "requires_grad": requires_grad}
-            return sparse_coo_tensor(shape_of(name, size), **options)
+        if layout in SPARSE.values() and not value:
+            return sparse_zeros(shape_of(name, size), layout, dtype, device).requires_grad_(requires_grad)
         require_strided(name, layout)
         if memory_format is not None and memory_format.order is not None:
             shape = shape_of(name, size)
@@ -261,10 +260,11 @@ def like(function: Any) -> Any:
         if input.__class__ is not Tensor and (filled := getattr(input, "_filled_like", None)) is not None:
             return filled(make, args, kwargs, kind, where, requires_grad)  # of which a rank has a part
         if layout is None and isinstance(input._array, SparseArray):
-            if function in (zeros, empty):  # with as many dense dimensions
-                out: Any = wrap(backend_for(input._array).full_like(input._array, 0))
+            of_ones = function is ones and input._array.layout != "sparse_coo"  # whose stored elements are 1
+            if function in (zeros, empty) or of_ones:
+                out: Any = wrap(backend_for(input._array).full_like(input._array, int(of_ones)))
                 return out.to(where, kind).requires_grad_(requires_grad)
-            layout = sparse_coo
+            layout = SPARSE[input._array.layout]
         kwargs |= {"dtype": kind, "device": where, "requires_grad": requires_grad, "layout": layout}
         order = None if isinstance(input._array, SparseArray) else order_like(input._array, memory_format)
         return placed(function, tuple(input.shape), order, *args, **kwargs)

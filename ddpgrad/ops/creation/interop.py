@@ -11,7 +11,7 @@ from ...backend import dtype as dtypes
 from ...backend.device import CPU, Device
 from ...backend.registry import SparseArray, to_device
 from ...core.overrides import DisableTorchFunction
-from ...core.size import Layout, sparse_coo, strided
+from ...core.size import SPARSE, Layout, sparse_coo, sparse_csr, strided
 from ...core.tensor import Tensor, wrap
 from ..shape.strided import alias
 from . import data, factories
@@ -325,11 +325,19 @@ def dim_order(self: Tensor) -> tuple[int, ...]:
 
 
 def _layout(self: Tensor) -> Layout:
-    return sparse_coo if _is_sparse(self) else strided
+    return SPARSE[self._array.layout] if _is_sparse(self) else strided
 
 
 def _is_sparse(self: Tensor) -> bool:
     return isinstance(self._array, SparseArray)
+
+
+def _is_coo(self: Tensor) -> bool:
+    return _layout(self) is sparse_coo
+
+
+def _is_csr(self: Tensor) -> bool:
+    return _layout(self) is sparse_csr
 
 
 def _name(self: Tensor) -> None:
@@ -373,23 +381,14 @@ METHODS: dict[str, Any] = {
     "get_device": get_device,
     "ndimension": Tensor.dim,
     "dim_order": dim_order,
-    "is_sparse": property(_is_sparse),
+    "is_sparse": property(_is_coo),
+    "is_sparse_csr": property(_is_csr),
     "layout": property(_layout),
     "name": property(_name),
     "is_cpu": property(_is_cpu),
     "is_meta": property(_is_meta),
     **{
-        f"is_{kind}": property(_no)
-        for kind in (
-            "sparse_csr",
-            "quantized",
-            "mps",
-            "xpu",
-            "xla",
-            "mkldnn",
-            "nested",
-            "mtia",
-        )
+        f"is_{kind}": property(_no) for kind in ("quantized", "mps", "xpu", "xla", "mkldnn", "nested", "mtia")
     },
 }
 """Methods and attributes of Tensor."""

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from ...backend.elementary.shape import address_of
+from ...core.size import strided
 from ...core.tensor import Tensor, wrap
 
 
@@ -26,7 +27,7 @@ class SharedMemory(mmap.mmap):
 
 def share(self: Tensor) -> Tensor:
     """`share_memory_`."""
-    if self.is_meta or self.is_sparse:
+    if self.is_meta or self.layout is not strided:
         kind = "on meta" if self.is_meta else "sparse"
         raise RuntimeError(
             f"share_memory_(): only available for dense tensors on CPU, and the tensor is {kind}"
