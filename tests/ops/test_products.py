@@ -121,6 +121,11 @@ def test_products_over_nothing_are_zero_and_have_gradients(shapes: tuple):
     assert not out.any() and a.grad.shape == a.shape and b.grad.shape == b.shape
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32], ids=str)
+def test_products_of_no_matrices(dtype: torch.dtype):
+    assert torch.bmm(torch.ones(0, 5, 10, dtype=dtype), torch.ones(0, 10, 5, dtype=dtype)).shape == (0, 5, 5)
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
 def test_products_of_16_bit_numbers_are_rounded_once(dtype: torch.dtype):
     a = torch.full((1, 4096), 1.0, dtype=dtype)

@@ -91,7 +91,7 @@ def _of_halves(input: np.ndarray, other: np.ndarray, bias: np.ndarray | None = N
     from .half import cast
     from .half_product import product, product_of_stacks, worth_it
 
-    if input.ndim < 2 or other.ndim < 2:
+    if input.ndim < 2 or other.ndim < 2 or not input.size or not other.size:
         return None
     if other.ndim == 2:
         rows = input.reshape(math.prod(input.shape[:-1]), input.shape[-1])
