@@ -165,3 +165,14 @@ IN_ORDER: dict[str, Callable[[], Tensor]] = {
 def test_results_that_lie_in_order_whatever_the_input_does(case: str):
     out = IN_ORDER[case]()
     assert out.is_contiguous() and out.view(-1).tolist() == out.flatten().tolist()
+
+
+def test_views_that_are_refused_or_empty():
+    assert torch.empty(0, 6, 2).unflatten(-2, (-1, 3)).shape == (0, 2, 3, 2)
+    for call in (
+        lambda: torch.empty(3, 0).unflatten(1, (0, -1)),
+        lambda: torch.tensor(1.0).expand(-1),
+        lambda: torch.view_as_complex(torch.ones(3, 3).as_strided((2, 2), (1, 1))),
+    ):
+        with pytest.raises(RuntimeError):
+            call()

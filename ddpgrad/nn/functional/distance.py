@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ... import Tensor, broadcast_tensors, clamp, norm
-from ...ops.indexing.setitem import copy_
+from ...ops.dispatch.out import write_out
 
 
 def normalize(
@@ -13,7 +13,7 @@ def normalize(
 ) -> Tensor:
     """`input` divided by its p-norm over `dim`, or by `eps` where the norm is smaller."""
     scaled = input / clamp(norm(input, p, dim, keepdim=True), min=eps)
-    return scaled if out is None else copy_(out, scaled)
+    return scaled if out is None else write_out("normalize", out, scaled, (input,))
 
 
 def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:

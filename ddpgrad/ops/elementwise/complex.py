@@ -163,6 +163,10 @@ def _check_view_as_complex(input: Tensor) -> None:
         raise RuntimeError(
             f"view_as_complex(): Tensor must have a last dimension of size 2, got {list(input.shape)}"
         )
+    if any(step % 2 for step, n in zip(input.stride()[:-1], input.shape, strict=False) if n > 1):
+        raise RuntimeError(
+            f"view_as_complex(): Tensor must have a stride divisible by 2 for all but last dimension, got {input.stride()}"
+        )
 
 
 @primitive(

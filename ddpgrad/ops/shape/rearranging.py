@@ -121,11 +121,12 @@ def unflatten(input: Tensor, dim: int, sizes: Ints) -> Tensor:
     known = 1
     for n in sizes:
         known *= n if n != -1 else 1
-    if known != length and not (-1 in sizes and known and length % known == 0):
+    if not (known and length % known == 0 if -1 in sizes else known == length):
         raise RuntimeError(
             f"unflatten: Provided sizes {list(sizes)} don't multiply up to the size of dim {dim} ({length}) in the input "
             "tensor"
         )
+    sizes = tuple([n if n != -1 else length // known for n in sizes])  # else an empty tensor could not say
     return strided.view(input, (*input.shape[:dim], *sizes, *input.shape[dim + 1 :]))
 
 

@@ -102,6 +102,11 @@ def _adapt_expand(input: Tensor, shape: Ints) -> tuple[Any, ...]:
             f"greater or equal to the number of dimensions in the tensor ({len(own)})"
         )
     sizes = [int(n) for n in shape]
+    if lead and min(sizes[:lead]) < 0:
+        raise RuntimeError(
+            f"expand({list(input.shape)}, size={list(shape)}): the size of a leading dimension that the tensor has not "
+            "must not be negative"
+        )
     for i, have in enumerate(own, lead):
         if sizes[i] == -1:
             sizes[i] = have
