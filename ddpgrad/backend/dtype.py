@@ -245,7 +245,13 @@ class finfo:
         self.min = float(info.min)
         self.tiny = self.smallest_normal = float(info.smallest_normal)
         self.resolution = 10.0 ** -int(info.precision)
-        self.dtype = self._dtype.name
+        self.dtype = self._dtype.to_real().name
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, finfo) and vars(other) == vars(self)
+
+    def __hash__(self) -> int:
+        return hash(self._dtype)
 
     def __repr__(self) -> str:
         names = ("resolution", "min", "max", "eps", "smallest_normal", "tiny")
@@ -263,6 +269,12 @@ class iinfo:
         info = np.iinfo(self._dtype.numpy)
         self.bits, self.max, self.min = int(info.bits), int(info.max), int(info.min)
         self.dtype = self._dtype.name
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, iinfo) and other._dtype is self._dtype
+
+    def __hash__(self) -> int:
+        return hash(self._dtype)
 
     def __repr__(self) -> str:
         return f"iinfo(min={self.min}, max={self.max}, dtype={self.dtype})"

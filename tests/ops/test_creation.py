@@ -139,3 +139,16 @@ def test_memory_shared_with_forked_processes():
     x = torch.arange(3.0)
     view = x.share_memory_()
     assert view is x and x.is_shared() and x.tolist() == [0.0, 1.0, 2.0]
+
+
+def test_what_another_library_may_not_write_to_is_not_shared():
+    for tensor in (torch.ones(2, requires_grad=True), torch.ones(2, device="meta")):
+        with pytest.raises(BufferError):
+            torch.from_dlpack(tensor)
+
+
+def test_limits_of_types_are_equal_if_the_types_are():
+    assert torch.finfo(torch.float32) == torch.finfo(torch.float32) != torch.finfo(torch.float64)
+    assert (
+        torch.iinfo(torch.int8) == torch.iinfo(torch.int8) and torch.finfo(torch.complex64).dtype == "float32"
+    )

@@ -261,3 +261,11 @@ def test_lengths_of_segments_are_checked():
     with pytest.raises(RuntimeError, match="Expected all rows of lengths"):
         torch.segment_reduce(data, "sum", lengths=torch.tensor([1, 2]))
     assert torch.segment_reduce(data, "sum", lengths=torch.tensor([1, 2]), unsafe=True).tolist() == [1, 2]
+
+
+def test_places_lie_one_after_another_and_old_masks_are_taken():
+    x = torch.tensor([[0.0, 1.0], [2.0, 3.0]])
+    assert torch.where(x > 0)[1].stride() == (1,) and x.nonzero().stride() == (1, 3)
+    assert x.index_fill(0, torch.tensor([-1]), 9.0).tolist() == [[0, 1], [9, 9]]
+    with pytest.warns(UserWarning, match="uint8"):
+        assert torch.where(torch.tensor([1, 0], dtype=torch.uint8), 1, 0).tolist() == [1, 0]

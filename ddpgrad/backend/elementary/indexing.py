@@ -91,7 +91,7 @@ def indexing(xp: ModuleType) -> dict[str, Any]:
     def nonzero(input: Array) -> Array:
         if not input.ndim:
             return xp.empty((int(input != 0), 0), xp.int64)
-        return xp.stack(xp.nonzero(input), axis=1)
+        return xp.stack(xp.nonzero(input)).T  # places of one dimension lie one after another
 
     return {
         "slice_by": slice_by, "index_by": index_by, "index_put": index_put, "overwrite": overwrite, "fill_where": fill_where, "index_put_add": index_put_add,

@@ -105,6 +105,8 @@ def from_dlpack(ext_tensor: Any, *, device: Any = None, copy: bool | None = None
     device: moved there, which is a copy. copy: True for memory of its own; False for an error where that is needed.
     RuntimeError for what is no capsule and has none, and for one that was used before. Source: torch.from_dlpack.
     """
+    if isinstance(ext_tensor, Tensor) and (ext_tensor._requires_grad or ext_tensor.is_meta):
+        export(ext_tensor)  # which refuses it
     out: Any = ext_tensor.detach() if isinstance(ext_tensor, Tensor) else _received(ext_tensor)
     if device is not None and out.device != Device(device):
         if copy is False:

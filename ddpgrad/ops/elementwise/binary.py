@@ -9,6 +9,7 @@ import numpy as np
 
 from ...backend import dtype as dtypes
 from ...backend.registry import backend_for
+from ...core.errors import warn_program
 from ...core.tensor import Tensor, wrap
 from ..creation.factories import as_element
 from ..dispatch.declare import OPS, Sample, TensorLike, op, primitive
@@ -302,6 +303,9 @@ def _where(condition: Tensor, input: Any = None, other: Any = None) -> Any:
     """`input` where the condition is True and `other` elsewhere; alone, the places where it is not zero."""
     if input is None and other is None:
         return OPS["nonzero"].public(condition, as_tuple=True)
+    if isinstance(condition, Tensor) and condition.dtype is dtypes.uint8:
+        warn_program("where received a uint8 condition tensor, which is deprecated; use a bool tensor")
+        condition = condition != 0
     return F.where(condition, input, other)
 
 

@@ -93,6 +93,11 @@ def index_fill(input: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
         raise RuntimeError(
             f"index_fill_ only supports a 0-dimensional value tensor, but got tensor with {value.ndim} dimension(s)."
         )
+    if isinstance(index, Tensor) and not index.is_meta and index.dtype.category == 1:
+        length = length_of(input, wrap_dim("index_fill", dim, input.ndim))
+        index = binary.where(
+            index < 0, index + length, index
+        )  # from the end, which its neighbours do not take
     dim, places = _slices("index_fill", input, dim, index)
     if not isinstance(value, Tensor):
         value = as_element(value, input.dtype)  # which refuses what does not fit
