@@ -1,140 +1,39 @@
 """`torch.utils._pytree`: nested containers, flattened into leaves, rebuilt, mapped.
 
-A container is of a registered type, exactly: tuple, list, dict, namedtuple, OrderedDict, defaultdict, deque, and
-what `register_pytree_node` adds. All else is a leaf, None and instances of subclasses included.
+A container is of a registered type, exactly: tuple, list, dict, namedtuple, Size, OrderedDict, defaultdict, deque, and
+what `register_pytree_node` and its like add. All else is a leaf, None and instances of subclasses included.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict, defaultdict, deque
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
+from .tree_nodes import (  # noqa: F401 - for users
+    SUPPORTED_NODES,
+    Context,
+    NodeDef,
+    _dict_flatten,
+    _dict_flatten_with_keys,
+    _dict_unflatten,
+    _list_flatten,
+    _list_flatten_with_keys,
+    _list_unflatten,
+    _NamedTuple,
+    is_namedtuple,
+    is_namedtuple_class,
+    is_namedtuple_instance,
+    is_structseq,
+    is_structseq_instance,
+    register_constant,
+    register_dataclass,
+    register_pytree_node,
+)
 from .tree_path import GetAttrKey, KeyPath, MappingKey, SequenceKey, key_get, keystr  # noqa: F401 - for users
 
-Context = Any
 PyTree = Any
 IsLeaf = Callable[[Any], bool] | None
-
-
-class NodeDef(NamedTuple):
-    """How containers of one type are taken apart and put together."""
-
-    type: type
-    flatten_fn: Callable[[Any], tuple[Iterable[Any], Context]]
-    unflatten_fn: Callable[[Iterable[Any], Context], Any]
-    flatten_with_keys_fn: Callable[[Any], tuple[Iterable[tuple[Any, Any]], Context]] | None
-
-
-SUPPORTED_NODES: dict[Any, NodeDef] = {}
-"""The registered types."""
-
-
-def register_pytree_node(
-    cls: type,
-    flatten_fn: Callable[[Any], tuple[Iterable[Any], Context]],
-    unflatten_fn: Callable[[Iterable[Any], Context], Any],
-    *,
-    serialized_type_name: str | None = None,
-    to_dumpable_context: Callable[[Context], Any] | None = None,
-    from_dumpable_context: Callable[[Any], Context] | None = None,
-    flatten_with_keys_fn: Callable[[Any], tuple[Iterable[tuple[Any, Any]], Context]] | None = None,
-) -> None:
-    """Make instances of `cls` containers: flatten_fn(instance) -> (children, context), unflatten_fn(children, context).
-
-    The names for serializing are accepted: specs are not written to files. ValueError for a type registered before.
-    """
-    if cls in SUPPORTED_NODES:
-        raise ValueError(f"{cls} is already registered as pytree node.")
-    SUPPORTED_NODES[cls] = NodeDef(cls, flatten_fn, unflatten_fn, flatten_with_keys_fn)
-
-
-def _enumerated(children: Iterable[Any]) -> list[tuple[Any, Any]]:
-    return [(SequenceKey(i), child) for i, child in enumerate(children)]
-
-
-def _by_key(mapping: Any) -> list[tuple[Any, Any]]:
-    return [(MappingKey(key), child) for key, child in mapping.items()]
-
-
-def _keys(mapping: Any) -> list[Any]:
-    return list(mapping.keys())
-
-
-def _list_flatten(s: Any) -> tuple[list[Any], Context]:
-    return list(s), None
-
-
-def _list_flatten_with_keys(s: Any) -> tuple[list[tuple[Any, Any]], Context]:
-    return _enumerated(s), None
-
-
-def _list_unflatten(children: Iterable[Any], context: Context) -> list[Any]:
-    return list(children)
-
-
-def _dict_flatten(mapping: Any) -> tuple[list[Any], Context]:
-    return list(mapping.values()), _keys(mapping)
-
-
-def _dict_flatten_with_keys(mapping: Any) -> tuple[list[tuple[Any, Any]], Context]:
-    return _by_key(mapping), _keys(mapping)
-
-
-def _dict_unflatten(children: Iterable[Any], keys: Context) -> dict[Any, Any]:
-    return dict(zip(keys, children, strict=True))
-
-
-def _register_known() -> None:
-    def sequence(cls: type, context: Callable[[Any], Context], make: Callable[[Any, Context], Any]) -> None:
-        register_pytree_node(
-            cls,
-            lambda s: (list(s), context(s)),
-            make,
-            flatten_with_keys_fn=lambda s: (_enumerated(s), context(s)),
-        )
-
-    def mapping(cls: type, context: Callable[[Any], Context], make: Callable[[Any, Context], Any]) -> None:
-        register_pytree_node(
-            cls,
-            lambda m: (list(m.values()), context(m)),
-            make,
-            flatten_with_keys_fn=lambda m: (_by_key(m), context(m)),
-        )
-
-    sequence(tuple, lambda s: None, lambda children, _: tuple(children))
-    register_pytree_node(list, _list_flatten, _list_unflatten, flatten_with_keys_fn=_list_flatten_with_keys)
-    register_pytree_node(dict, _dict_flatten, _dict_unflatten, flatten_with_keys_fn=_dict_flatten_with_keys)
-    sequence(deque, lambda s: s.maxlen, lambda children, length: deque(children, maxlen=length))
-    sequence(_NamedTuple, type, lambda children, cls: cls(*children))
-    mapping(OrderedDict, _keys, lambda children, keys: OrderedDict(zip(keys, children, strict=True)))
-    mapping(
-        defaultdict,
-        lambda m: (m.default_factory, _keys(m)),
-        lambda children, context: defaultdict(context[0], zip(context[1], children, strict=True)),
-    )
-
-
-class _NamedTuple:
-    """What stands in the table for the types that `collections.namedtuple` makes."""
-
-
-_register_known()
-
-
-def is_namedtuple_class(cls: type) -> bool:
-    """True for a class that `collections.namedtuple` or `typing.NamedTuple` made."""
-    return issubclass(cls, tuple) and isinstance(getattr(cls, "_fields", None), tuple)
-
-
-def is_namedtuple(obj: object) -> bool:
-    """True for a namedtuple, or its class."""
-    return is_namedtuple_class(obj if isinstance(obj, type) else type(obj))
-
-
-def is_structseq_instance(obj: object) -> bool:
-    """True for a named result such as that of `max(dim)`, in PyTorch of a type written in C."""
-    return is_namedtuple(obj) and type(obj).__module__.endswith("return_types")
 
 
 def _get_node_type(tree: Any) -> Any:
@@ -149,6 +48,9 @@ def _stops(tree: Any, is_leaf: IsLeaf) -> bool:
 def tree_is_leaf(tree: PyTree, is_leaf: IsLeaf = None) -> bool:
     """True when `tree` is no container, or `is_leaf(tree)` says that it counts as none."""
     return _stops(tree, is_leaf)
+
+
+_DICTS = {dict, OrderedDict, defaultdict}  # they may stand for one another
 
 
 class TreeSpec:
@@ -197,12 +99,17 @@ class TreeSpec:
         if self.is_leaf():
             return [tree]
         kind = _get_node_type(tree)
-        if kind is not self.type:
-            raise ValueError(f"Type mismatch; expected {self.type!r}, but got {type(tree)!r}.")
+        if kind is not self.type and not {kind, self.type} <= _DICTS:
+            raise ValueError(f"Node type mismatch; expected {self.type!r}, but got {type(tree)!r}.")
         children, context = SUPPORTED_NODES[kind].flatten_fn(tree)
         children = list(children)
-        if kind in (dict, OrderedDict) and set(context) == set(self.context):
-            children = [tree[key] for key in self.context]
+        if kind in _DICTS:
+            keys = self.context[1] if self.type is defaultdict else self.context
+            if set(keys) != set(tree):
+                raise ValueError(
+                    f"Node keys mismatch; expected {sorted(keys, key=str)}, but got {sorted(tree, key=str)}."
+                )
+            children = [tree[key] for key in keys]
         elif context != self.context:
             raise ValueError(
                 f"Node context mismatch for custom node type {kind!r}: {context!r}, not {self.context!r}."
@@ -225,10 +132,18 @@ class TreeSpec:
         return hash((self.type, self.num_leaves, self.num_nodes))
 
     def __repr__(self) -> str:
+        return self._text(0)
+
+    def _text(self, indent: int) -> str:
         if self.is_leaf():
             return "*"
         name = getattr(self.context if self.type is _NamedTuple else self.type, "__name__", str(self.type))
-        return f"TreeSpec({name}, {self.context!r}, [{', '.join(map(repr, self.children_specs))}])"
+        indent += 2
+        parts = f",\n{' ' * indent}".join(child._text(indent) for child in self.children_specs)
+        return f"TreeSpec({name}, {self.context}, [{parts}])"
+
+
+PyTreeSpec = TreeSpec
 
 
 class LeafSpec(TreeSpec):
@@ -320,6 +235,44 @@ def tree_all(pred: Callable[[Any], bool], tree: PyTree, is_leaf: IsLeaf = None) 
 def tree_any(pred: Callable[[Any], bool], tree: PyTree, is_leaf: IsLeaf = None) -> bool:
     """Whether `pred` holds for some leaf."""
     return any(map(pred, tree_iter(tree, is_leaf)))
+
+
+def tree_all_only(kinds: Any, pred: Callable[[Any], bool], tree: PyTree, is_leaf: IsLeaf = None) -> bool:
+    """Whether `pred` holds for every leaf of `kinds`, a type or a tuple of types."""
+    return all(pred(leaf) for leaf in tree_iter(tree, is_leaf) if isinstance(leaf, kinds))
+
+
+def tree_any_only(kinds: Any, pred: Callable[[Any], bool], tree: PyTree, is_leaf: IsLeaf = None) -> bool:
+    """Whether `pred` holds for some leaf of `kinds`."""
+    return any(pred(leaf) for leaf in tree_iter(tree, is_leaf) if isinstance(leaf, kinds))
+
+
+def arg_tree_leaves(*args: PyTree, **kwargs: PyTree) -> list[Any]:
+    """The leaves of all arguments."""
+    return tree_leaves((*args, *kwargs.values()))
+
+
+def _broadcast_to_and_flatten(tree: PyTree, treespec: TreeSpec, is_leaf: IsLeaf = None) -> list[Any] | None:
+    """The leaves of `tree`, each as often as the shape has leaves in its place; None where `tree` goes on, or differs."""
+    if _stops(tree, is_leaf):
+        return [tree] * treespec.num_leaves
+    if treespec.is_leaf() or _get_node_type(tree) is not treespec.type:
+        return None
+    children, context = SUPPORTED_NODES[treespec.type].flatten_fn(tree)
+    children = list(children)
+    if len(children) != treespec.num_children or context != treespec.context:
+        return None
+    parts = [
+        _broadcast_to_and_flatten(*pair, is_leaf)
+        for pair in zip(children, treespec.children_specs, strict=True)
+    ]
+    return None if None in parts else [leaf for part in parts for leaf in part or ()]
+
+
+def treespec_pprint(treespec: TreeSpec) -> str:
+    """The shape as the tree with `*` in place of leaves."""
+    star = type("_", (), {"__repr__": lambda _: "*"})()
+    return repr(treespec.unflatten([star] * treespec.num_leaves))
 
 
 def _walk(tree: Any, path: KeyPath, is_leaf: IsLeaf) -> Iterator[tuple[KeyPath, Any]]:
