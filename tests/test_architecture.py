@@ -30,7 +30,6 @@ LAYERS = [
         "compat.aliases",
         "compat.absent",
         "compat.finder",
-        "compat.hub",
         "compat.mps",
         "compat.xpu",
     ],

@@ -146,3 +146,24 @@ def test_the_value_of_a_future_may_come_from_another_thread():
     with pytest.warns(RuntimeWarning, match="ZeroDivisionError"):
         second.set_result(1)
     assert got[-1] == 3 and second.wait() == 1
+
+
+def test_the_hub_makes_models_of_a_local_folder_and_reads_what_lies_there(tmp_path):
+    hub = torch.hub
+    (tmp_path / "parts.py").write_text("def scaled(n):\n    return n * 10\n")
+    (tmp_path / "hubconf.py").write_text(
+        "from parts import scaled\ndependencies = ['json']\ndef model(n, more=0):\n    return scaled(n) + more\n"
+    )
+    assert hub.load(str(tmp_path), "model", 2, source="local", more=1) == 21
+    assert str(tmp_path) not in sys.path
+    with pytest.raises(RuntimeError, match="Cannot find callable other"):
+        hub.load(str(tmp_path), "other", source="local")
+    (tmp_path / "hubconf.py").write_text("dependencies = ['not_there_at_all']\ndef model():\n    pass\n")
+    with pytest.raises(RuntimeError, match="Missing dependencies: not_there_at_all"):
+        hub.load(str(tmp_path), "model", source="local")
+    with pytest.raises(ValueError, match="source"):
+        hub.load(str(tmp_path), "model", source="elsewhere")
+    torch.save({"a": torch.ones(1)}, tmp_path / "w-12.pth")
+    assert hub.load_state_dict_from_url("https://some.host/w-12.pth?x", str(tmp_path))["a"].item() == 1
+    with pytest.raises(NotImplementedError, match=r"put the file of https://some\.host/v\.pth at"):
+        hub.load_state_dict_from_url("https://some.host/v.pth", str(tmp_path))
