@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
@@ -51,6 +52,13 @@ def _adaptive_windows(n: int, size: int) -> tuple[np.ndarray, np.ndarray]:
     return i * n // max(size, 1), -(-(i + 1) * n // max(size, 1))
 
 
+@functools.lru_cache(maxsize=64)
+def _adaptive_bands(n: int, size: int) -> resample.Bands:
+    """The means of these windows."""
+    start, end = _adaptive_windows(n, size)
+    return resample.windows(start, end, end - start, n)
+
+
 def _adaptive_mean(dims: int):
     @named(
         f"adaptive_avg_pool{dims}d",
@@ -63,9 +71,7 @@ def _adaptive_mean(dims: int):
         out = wide(input) if dims > 1 else input
         for i, (n, size) in enumerate(zip(image, sizes, strict=True)):
             if n != size:
-                start, end = _adaptive_windows(n, size)
-                bands = resample.windows(start, end, end - start, n)
-                out = resample.resample(out, input.ndim - dims + i, bands)
+                out = resample.resample(out, input.ndim - dims + i, _adaptive_bands(n, size))
         return clone(out) if out is input else to(out, input.dtype)
 
     return function

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
@@ -156,6 +157,7 @@ def max_pool_backward(F: Any, g: Any, input_shape: Ints, indices: Any, dims: int
     return F.reshape(F.add_places(F.reshape(g, (planes, 1, windows)), index, math.prod(image)), input_shape)
 
 
+@functools.lru_cache(maxsize=64)
 def mean_bands(
     size: int,
     kernel: int,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from ...backend import dtype as dtypes
 from ...backend.registry import backend_for
 from ...core.overrides import overridable
@@ -20,6 +22,9 @@ def equal(input: Tensor, other: Tensor) -> bool:
     """True when both have the same shape and elements."""
     if not isinstance(other, Tensor):
         raise must_be_tensor("equal", "other", 1, other)
+    mine, others = input._array, other._array
+    if mine.__class__ is others.__class__ is np.ndarray and mine.dtype is others.dtype:  # no tensor between
+        return mine.shape == others.shape and bool((mine == others).all())
     return input.shape == other.shape and bool(reduce.all(binary.eq(input, other)))
 
 
