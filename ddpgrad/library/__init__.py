@@ -6,18 +6,19 @@ device, and may have others for autocast; a schema gives the names and defaults 
 
 from __future__ import annotations
 
-import ast
 import inspect
-import re
-from collections.abc import Callable, Iterable
-from importlib import import_module
-from pathlib import Path
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
-from .autograd import Function
-from .core.missing import nearest
-from .core.tensor import Tensor
-from .ops.dispatch import autocast
+from ..autograd import Function
+from ..backend.dtype import DType, float64
+from ..backend.elementary.shape import address_of, owner_of
+from ..core.missing import nearest
+from ..core.tensor import Tensor
+from ..ops.dispatch import autocast
+from .handles import Aten, AtenOp, load_library  # noqa: F401 - torch.ops.load_library
+from .schema import check_arguments, infer_schema, parsed
 
 Kernel = Callable[..., Any]
 
@@ -28,14 +29,20 @@ class CustomOpDef:
     Without one, backward through the op raises RuntimeError. Tensors inside of lists get no gradient: an error too.
     """
 
-    def __init__(self, name: str, fn: Kernel | None, signature: inspect.Signature) -> None:
-        """fn: the kernel for devices without one of their own; None if there is none yet."""
+    def __init__(
+        self,
+        name: str,
+        fn: Kernel | None,
+        signature: inspect.Signature,
+        kinds: Mapping[str, str],
+        results_are_new: bool = False,
+    ) -> None:
+        """fn: the kernel for devices without one of their own; None if there is none yet. kinds: arguments' types by name."""
         self._qualname = name
         self.__name__ = name.partition("::")[2]
-        self.__doc__ = fn.__doc__
         self._fn = fn
         self._kernels: dict[str, Kernel] = {}
-        self._signature = signature
+        self._signature, self._kinds, self._results_are_new = signature, kinds, results_are_new
         self._backward: Kernel | None = None
         self._setup: Kernel | None = None
         op = self
@@ -68,7 +75,11 @@ class CustomOpDef:
         return self
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        bound = self._signature.bind(*args, **kwargs)
+        try:
+            bound = self._signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise RuntimeError(f"{self._qualname}() {error}; its arguments are {self._signature}") from None
+        check_arguments(self._qualname, self._kinds, bound.arguments)
         bound.apply_defaults()
         values = tuple(bound.arguments.values())
         if autocast.casting:
@@ -100,7 +111,23 @@ class CustomOpDef:
             self._signature,
             dict(zip(self._signature.parameters, values, strict=True)),
         )
-        return kernel(*arguments.args, **arguments.kwargs)
+        result = kernel(*arguments.args, **arguments.kwargs)
+        if self._results_are_new:
+            self._refuse_aliases(values, result)
+        return result
+
+    def _refuse_aliases(self, values: tuple[Any, ...], result: Any) -> None:
+        """Views of arguments would be changed, and have histories, behind autograd's back."""
+        known = [_memory(tensor) for tensor in _tensors(values)]
+        for tensor in _tensors(result if isinstance(result, (list, tuple)) else (result,)):
+            place = _memory(tensor)
+            if place is not None and place in known:
+                raise RuntimeError(
+                    f"{self._qualname}: The output of this custom operator (1) must not also be an input to this custom "
+                    "operator and (2) may not alias any inputs to this custom operator or other returns; return a clone, "
+                    "such as x.clone()"
+                )
+            known.append(place)
 
     def register_kernel(self, device_types: str | Iterable[str], func: Kernel | None = None, /) -> Any:
         """Run `func` instead for tensors on these devices; without `func`, a decorator."""
@@ -123,8 +150,57 @@ class CustomOpDef:
         """The gradient: backward(ctx, *grads), with what setup_context(ctx, inputs, output) kept in ctx."""
         self._backward, self._setup = backward, setup_context
 
+    def register_autocast(self, device_type: str, cast_inputs: DType) -> None:
+        """Under autocast for these devices give floating-point tensors in the type `cast_inputs`."""
+
+        def cast(value: Any) -> Any:
+            eligible = isinstance(value, Tensor) and value.is_floating_point() and value.dtype is not float64
+            return value.to(cast_inputs) if eligible and value.device.type == device_type else value
+
+        def kernel(*args: Any, **kwargs: Any) -> Any:
+            given = {name: cast(value) for name, value in kwargs.items()}
+            return autocast.without_autocast(self, [cast(value) for value in args], given)
+
+        self._kernels[f"autocast {device_type}"] = kernel
+
+    def register_vmap(self, func: Kernel | None = None, /) -> Any:
+        """What `vmap` calls, as func(info, in_dims, *args), and returns (results, their dimensions); see `Function.vmap`."""
+
+        def register(function: Kernel) -> Kernel:
+            self._called.vmap = staticmethod(function)
+            return function
+
+        return register if func is None else register(func)
+
+    @contextmanager
+    def set_kernel_enabled(self, device_type: str, enabled: bool = True) -> Iterator[None]:
+        """A block in which the kernel for these devices is not used, or is used again."""
+        kernel = self._kernels.get(device_type)
+        if not enabled:
+            self._kernels.pop(device_type, None)
+        try:
+            yield
+        finally:
+            if kernel is not None:
+                self._kernels[device_type] = kernel
+
     def __repr__(self) -> str:
         return f"<CustomOpDef({self._qualname})>"
+
+
+def _tensors(values: Iterable[Any]) -> Iterator[Tensor]:
+    for value in values:
+        if isinstance(value, Tensor):
+            yield value
+        elif isinstance(value, (list, tuple)):
+            yield from (one for one in value if isinstance(one, Tensor))
+
+
+def _memory(tensor: Tensor) -> tuple[str, int] | None:
+    """Which memory a tensor lies in; None for one without elements that lie somewhere."""
+    if tensor.is_sparse or tensor.is_meta or not tensor.numel():
+        return None
+    return str(tensor.device), address_of(owner_of(tensor._array))
 
 
 def _device_type(values: Iterable[Any]) -> str:
@@ -144,14 +220,26 @@ def custom_op(
     schema: str | None = None,
     tags: Any = None,
 ) -> Any:
-    """Register `fn` as the op `name`, "namespace::name"; without `fn`, a decorator. Returns the `CustomOpDef`."""
+    """Register `fn` as the op `name`, "namespace::name"; without `fn`, a decorator. Returns the `CustomOpDef`.
+
+    Its arguments have the types of a schema, or of the annotations of `fn`: ValueError where these say none. What it
+    returns is new memory. device_types: the devices that `fn` is for, by default all.
+    """
     namespace, _, short = name.partition("::")
     if not namespace or not short:
         raise ValueError(f"custom_op(): expected a name such as 'mylib::add', got {name!r}")
 
     def register(function: Kernel) -> CustomOpDef:
-        _ops[name] = CustomOpDef(name, function, inspect.signature(function))
-        return _ops[name]
+        said = schema or infer_schema(function, mutates_args=mutates_args)
+        kinds = parsed(f"{short}{said}")[2]
+        op = CustomOpDef(
+            name, None if device_types else function, inspect.signature(function), kinds, results_are_new=True
+        )
+        op.__doc__ = function.__doc__
+        if device_types:
+            op.register_kernel(device_types, function)
+        _ops[name] = op
+        return op
 
     return register if fn is None else register(fn)
 
@@ -193,27 +281,16 @@ def register_fake(op: str | CustomOpDef, func: Kernel | None = None, /, **kwargs
     return _op(op).register_fake if func is None else _op(op).register_fake(func)
 
 
-_SCHEMA = re.compile(r"\s*([\w:]+)(?:\.\w+)?\s*\((.*)\)\s*->.*", re.DOTALL)
-_ARGUMENT = re.compile(r"(?:\[[^\]]*\]|\([^)]*\)|[^,])+")
+def register_autocast(
+    op: str | CustomOpDef, device_type: str, cast_inputs: DType, /, *, lib: Any = None
+) -> None:
+    """See `CustomOpDef.register_autocast`."""
+    _op(op).register_autocast(device_type, cast_inputs)
 
 
-def _parsed(schema: str) -> tuple[str, inspect.Signature]:
-    """The name of an op and its arguments, from "add(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor"."""
-    found = _SCHEMA.fullmatch(schema)
-    if found is None:
-        raise RuntimeError(
-            f"torch.library: {schema!r} is no schema, such as 'add(Tensor x, float by=1.0) -> Tensor'"
-        )
-    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-    parameters = []
-    for text in map(str.strip, _ARGUMENT.findall(found[2])):
-        if text == "*":
-            kind = inspect.Parameter.KEYWORD_ONLY
-            continue
-        declared, has_default, default = text.partition("=")
-        value = ast.literal_eval(default) if has_default else inspect.Parameter.empty
-        parameters.append(inspect.Parameter(declared.split()[-1], kind, default=value))
-    return found[1], inspect.Signature(parameters)
+def register_vmap(op: str | CustomOpDef, func: Kernel | None = None, /, *, lib: Any = None) -> Any:
+    """See `CustomOpDef.register_vmap`; without `func`, a decorator."""
+    return _op(op).register_vmap(func)
 
 
 class Library:
@@ -230,9 +307,9 @@ class Library:
 
     def define(self, schema: str, alias_analysis: str = "", *, tags: Any = ()) -> str:
         """Define the op of a schema, without kernels. Returns its name."""
-        name, signature = _parsed(schema)
+        name, signature, kinds = parsed(schema)
         full = f"{self.ns}::{name}"
-        _ops[full] = CustomOpDef(full, None, signature)
+        _ops[full] = CustomOpDef(full, None, signature, kinds)
         return name
 
     def impl(self, op_name: str | CustomOpDef, fn: Kernel, dispatch_key: str = "", **kwargs: Any) -> None:
@@ -290,28 +367,6 @@ def impl(
     return register if func is None else register(func)
 
 
-_WRITTEN_HERE = {
-    "torchaudio/lib/_torchaudio": "extras.torchaudio_ops",
-    "torchaudio/lib/libtorchaudio": "extras.torchaudio_ops",
-    "torchvision/_C": "extras.torchvision_ops",
-}
-"""Libraries of C++ ops, by the ends of their paths without what follows the first dot of the name -> the module that defines the same ops here."""
-
-
-def load_library(path: Any) -> None:
-    """Define the ops of a library in C++, where they are written here too: those of torchvision and torchaudio.
-
-    Raises OSError for any other, as for a file that cannot be loaded: a library of PyTorch's C++ ops needs PyTorch.
-    """
-    place = Path(path).parent / Path(path).name.partition(".")[0]
-    module = next(
-        (module for end, module in _WRITTEN_HERE.items() if place.as_posix().endswith(f"/{end}")), None
-    )
-    if module is None:
-        raise OSError(f"torch.ops.load_library({str(path)!r}): C++ ops of PyTorch's do not load into ddpgrad")
-    import_module(f"{__name__.partition('.')[0]}.{module}")
-
-
 class Namespace:
     """`torch.ops.name`: the ops that were registered under that name."""
 
@@ -327,43 +382,6 @@ class Namespace:
         return _ops[full]
 
 
-class AtenOp:
-    """A handle of one of PyTorch's own ops, which libraries keep in tables; calling it calls the Tensor method."""
-
-    def __init__(self, name: str, overload: str = "") -> None:
-        self.__name__ = name
-        self._overload = overload
-
-    def __getattr__(self, name: str) -> AtenOp:
-        if name.startswith("_") or self._overload:
-            raise AttributeError(f"{self!r} has no attribute '{name}'", name=name, obj=self)
-        return AtenOp(self.__name__, name)
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        method = getattr(Tensor, self.__name__, None)
-        if method is None:
-            raise NotImplementedError(f"{self!r}: ddpgrad's Tensor has no method of that name")
-        return method(*args, **kwargs)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, AtenOp) and repr(self) == repr(other)
-
-    def __hash__(self) -> int:
-        return hash(repr(self))
-
-    def __repr__(self) -> str:
-        return f"torch.ops.aten.{self.__name__}" + (f".{self._overload}" if self._overload else "")
-
-
-class Aten:
-    """`torch.ops.aten`: handles by any name."""
-
-    def __getattr__(self, name: str) -> AtenOp:
-        if name.startswith("__"):
-            raise AttributeError(f"'torch.ops.aten' has no attribute '{name}'", name=name, obj=self)
-        return AtenOp(name)
-
-
 def namespace(name: str) -> Namespace | Aten:
     """The ops under `name`; AttributeError when none were registered."""
     if name == "aten":
@@ -377,5 +395,6 @@ def namespace(name: str) -> Namespace | Aten:
 
 
 __all__ = [
-    "CustomOpDef", "Library", "custom_op", "define", "impl", "register_autograd", "register_fake", "register_kernel",
+    "AtenOp", "CustomOpDef", "Library", "custom_op", "define", "impl", "infer_schema", "register_autocast",
+    "register_autograd", "register_fake", "register_kernel", "register_vmap",
 ]  # fmt: skip
