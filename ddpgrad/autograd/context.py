@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 from weakref import ref
 
@@ -49,23 +49,25 @@ class FunctionCtx:
 
     def save_for_backward(self, *tensors: Tensor | None) -> None:
         """Keep inputs, outputs or other tensors for backward; changing them in place is noticed."""
-        for i, t in enumerate(tensors):
-            if t is not None and not isinstance(t, Tensor):
-                raise TypeError(
-                    f"save_for_backward can only save variables, but argument {i} is of type {type(t).__name__}; "
-                    "set it as an attribute of ctx"
-                )
         self.to_save = tensors
 
     def save_for_forward(self, *tensors: Tensor | None) -> None:
         """Keep tensors for `jvp`, which finds them in `saved_tensors`."""
-        for i, t in enumerate(tensors):
-            if t is not None and not isinstance(t, Tensor):
-                raise TypeError(
-                    f"save_for_forward can only save variables, but argument {i} is of type {type(t).__name__}; set it "
-                    "as an attribute of ctx"
-                )
         self.to_save_forward = tensors
+
+    def keep(self, save: Callable[[Tensor], Saved]) -> None:
+        """Save what forward has named, once it is known that there will be a backward. `TypeError` for what is no tensor."""
+        for name, tensors in (("backward", self.to_save), ("forward", self.to_save_forward)):
+            for i, t in enumerate(tensors):
+                if t is not None and not isinstance(t, Tensor):
+                    raise TypeError(
+                        f"save_for_{name} can only save variables, but argument {i} is of type {type(t).__name__}; "
+                        "set it as an attribute of ctx"
+                    )
+        self._saved, self._saved_forward = (
+            tuple(None if t is None else save(t) for t in tensors)
+            for tensors in (self.to_save, self.to_save_forward)
+        )
 
     def mark_dirty(self, *tensors: Tensor) -> None:
         """Say which inputs forward changed in place; they must be returned."""

@@ -289,10 +289,7 @@ def _join(
     if recording:
         # An output that is saved is saved as the user gets it.
         given: dict[int, Any] = {id(before): after for before, after in zip(outputs, joined, strict=True)}
-        ctx._saved, ctx._saved_forward = (
-            tuple(None if t is None else save(given.get(id(t), t), node) for t in tensors)
-            for tensors in (ctx.to_save, ctx.to_save_forward)
-        )
+        ctx.keep(lambda t: save(given.get(id(t), t), node))
         if node.function.jvp is not Function.jvp:
             node.like = [(args[i]._array.shape, args[i]._array.dtype) for i in node.places]
     ctx.to_save = ctx.to_save_forward = ctx.dirty_tensors = ctx.non_differentiable = ()

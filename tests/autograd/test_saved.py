@@ -233,3 +233,22 @@ def test_hooks_on_one_saved_tensor_of_a_function():
     y.grad_fn._raw_saved_tensors[0].register_hooks(lambda t: t * 2, same)
     y.sum().backward()
     assert x.grad.tolist() == [4.0, 8.0]
+
+
+class _SavesANumber(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x, 3)
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad * 2
+
+
+def test_what_is_saved_is_looked_at_only_where_there_will_be_a_backward():
+    assert _SavesANumber.apply(torch.ones(2)).tolist() == [2, 2]
+    with pytest.raises(
+        TypeError, match="save_for_backward can only save variables, but argument 1 is of type int"
+    ):
+        _SavesANumber.apply(torch.ones(2, requires_grad=True))

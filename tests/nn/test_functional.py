@@ -356,3 +356,15 @@ def test_of_equal_channels_the_first_are_kept():
     assert layer.weight_mask.tolist() == [[1.0, 1.0], [0.0, 0.0]]
     with pytest.raises(TypeError, match="Must be int or float"):
         prune.L1Unstructured("half")
+
+
+def test_attention_takes_a_mask_that_is_causal_too():
+    q = torch.randn(2, 3, 4, 5)
+    sees = torch.tensor([True, False, True, True])
+    both = F.scaled_dot_product_attention(q, q, q, sees.expand(4, 4), is_causal=True)
+    expected = F.scaled_dot_product_attention(q, q, q, sees & torch.ones(4, 4, dtype=torch.bool).tril())
+    torch.testing.assert_close(both, expected)
+    added = torch.zeros(1, 4).masked_fill(~sees, -torch.inf)
+    torch.testing.assert_close(F.scaled_dot_product_attention(q, q, q, added, is_causal=True), expected)
+    with pytest.raises(RuntimeError, match="attn_mask and is_causal must not both be set"):
+        F.scaled_dot_product_attention(q[0], q[0], q[0], sees.expand(4, 4), is_causal=True)

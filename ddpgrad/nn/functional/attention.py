@@ -4,7 +4,19 @@ from __future__ import annotations
 
 import math
 
-from ... import Tensor, cat, expand, logical_and, mean, ones, permute, reshape, unsqueeze, zeros
+from ... import (
+    Tensor,
+    broadcast_shapes,
+    cat,
+    expand,
+    logical_and,
+    mean,
+    ones,
+    permute,
+    reshape,
+    unsqueeze,
+    zeros,
+)
 from ...ops.layers.attention import attention, require_mask
 from ...ops.layers.dropout import dropout
 from ...ops.linalg.matrix import linear
@@ -24,18 +36,34 @@ def scaled_dot_product_attention(
     """softmax(query @ key^T * scale) @ value over (..., T, D), (..., S, D), (..., S, E).
 
     attn_mask: bool (True takes part) or added to the scores. is_causal: position t sees
-    positions up to t. dropout_p: probability of dropping an attention weight; applied
+    positions up to t; with a mask too where there are four dimensions, no dropout and no gradient of the mask. dropout_p: probability of dropping an attention weight; applied
     whenever it is not 0, so pass 0 in evaluation. scale: 1/sqrt(D) by default. enable_gqa:
     key and value (..., heads, S, D) may have fewer heads, each shared by as many queries' ones.
     """
     if enable_gqa:
         key, value = _shared_heads(query, key), _shared_heads(query, value)
+    if (
+        is_causal
+        and attn_mask is not None
+        and query.ndim == 4
+        and not dropout_p
+        and not attn_mask.requires_grad
+    ):
+        attn_mask, is_causal = _causal(query, key, attn_mask), False  # else an error, as of PyTorch on a CPU
     if dropout_p == 0.0:
         return attention(query, key, value, attn_mask, is_causal, scale)
     if is_causal and attn_mask is not None:
         raise RuntimeError("scaled_dot_product_attention(): attn_mask and is_causal must not both be set")
     weights = _weights(query, key, attn_mask, is_causal, scale)
     return dropout(weights, dropout_p) @ value
+
+
+def _causal(query: Tensor, key: Tensor, attn_mask: Tensor) -> Tensor:
+    """`attn_mask` (..., T, S) that also hides from position t what comes after it."""
+    sees = ones((query.shape[-2], key.shape[-2]), dtype=bool, device=query.device).tril()
+    if attn_mask.dtype.category == 0:
+        return logical_and(attn_mask, sees)
+    return expand(attn_mask, broadcast_shapes(attn_mask.shape, sees.shape)).masked_fill(~sees, -math.inf)
 
 
 def _shared_heads(query: Tensor, shared: Tensor) -> Tensor:
