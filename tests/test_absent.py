@@ -18,11 +18,13 @@ def test_every_name_of_an_absent_module_refuses_to_be_used(name):
     module = absent.find(name)
     assert module is not None and absent.find(name) is module
     for marked in absent.PARTS[name].names.split():
-        thing = getattr(module, marked.rstrip("?!^"))
+        thing = getattr(module, marked.rstrip("?!^="))
         if marked.endswith("^"):
             assert issubclass(thing, Exception)
         elif marked.endswith("?"):
             assert thing(1) is False
+        elif marked.endswith("="):
+            assert thing is None
         elif marked.endswith("!"):
             assert thing(1) == thing(1) != thing(2) and "(1)" in repr(thing(1))
         else:

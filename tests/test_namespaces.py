@@ -203,6 +203,32 @@ def test_what_loaders_of_other_libraries_are_made_of():
     assert parts.collate.np_str_obj_array_pattern.search("<U3") and torch.serialization.DEFAULT_PROTOCOL == 2
 
 
+def test_what_libraries_take_from_files_of_pytorch():
+    from ddpgrad._utils import _take_tensors
+    from ddpgrad.distributed.fsdp.wrap import _or_policy, always_wrap_policy
+    from ddpgrad.distributed.tensor.device_mesh import DeviceMesh
+    from ddpgrad.distributions.multivariate_normal import _precision_to_scale_tril
+    from ddpgrad.functional import F
+    from ddpgrad.nn.modules import conv, pooling
+
+    assert DeviceMesh is torch.distributed.device_mesh.DeviceMesh and F is torch.nn.functional
+    assert isinstance(torch.nn.ConvTranspose2d(1, 1, 1), conv._ConvTransposeMixin)
+    assert isinstance(torch.nn.AvgPool1d(2), pooling._AvgPoolNd)
+    assert isinstance(torch.nn.AdaptiveMaxPool2d(2), pooling._AdaptiveMaxPoolNd)
+    assert _or_policy(torch.nn.ReLU(), False, 1, [lambda **_: False, always_wrap_policy])
+    tensors = [torch.ones(2), torch.ones(3), torch.ones(1, dtype=torch.int64), torch.ones(9), torch.ones(1)]
+    sizes = [[t.numel() for t in group] for group in _take_tensors(tensors, 20)]
+    assert sizes == [[2, 3], [9], [1], [1]]
+    precision = torch.tensor([[2.0, 0.5], [0.5, 1.0]])
+    factor = _precision_to_scale_tril(precision)
+    torch.testing.assert_close(factor @ factor.T, precision.inverse())
+    x = torch.randn(2, 3, requires_grad=True)
+    out = x.softmax(1)
+    (out * x.detach()).sum().backward()
+    got = torch._softmax_backward_data(x.detach(), out.detach(), 1, torch.float32)
+    torch.testing.assert_close(got, x.grad)
+
+
 def test_nothing_warns_at_import():
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NoReturn
 
 from ..core.face import below
@@ -28,6 +28,19 @@ def _unflatten_dense_tensors(flat: Tensor, tensors: Sequence[Tensor]) -> tuple[T
     """Views of `flat` with the shapes of `tensors`, in their order: the inverse of `_flatten_dense_tensors`."""
     parts = flat.split([tensor.numel() for tensor in tensors])
     return tuple(part.view(tensor.shape) for part, tensor in zip(parts, tensors, strict=True))
+
+
+def _take_tensors(tensors: Sequence[Tensor], size_limit: int) -> Iterator[list[Tensor]]:
+    """Groups of one dtype, each as soon as it has more than `size_limit` bytes with its next tensor."""
+    groups: dict[Any, tuple[list[Tensor], int]] = {}
+    for tensor in tensors:
+        group, size = groups.get(tensor.dtype, ([], 0))
+        bytes = tensor.numel() * tensor.element_size()
+        if size + bytes > size_limit and size:
+            yield group
+            group, size = [], 0
+        groups[tensor.dtype] = ([*group, tensor], size + bytes)
+    yield from (group for group, _ in groups.values() if group)
 
 
 class ExceptionWrapper:

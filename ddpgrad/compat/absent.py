@@ -25,7 +25,7 @@ class Part(NamedTuple):
     names: str
     """Its names; those with a capital first letter are classes, those with a ? are questions, answered with False,
     those with a ! are descriptions: values that only say what an absent part should do, and can be made; those with a ^
-    are exceptions, which nothing raises."""
+    are exceptions, which nothing raises, and those with a = are places that are nowhere: None."""
 
 
 _GRAPHS = "programs are not captured as graphs here; they run as they are"
@@ -139,7 +139,7 @@ PARTS = {
     "utils.data.datapipes.iter.combinatorics": Part(_DATASETS, "SamplerIterDataPipe ShufflerIterDataPipe"),
     "utils.cpp_extension": Part(
         "C++ and CUDA extensions of PyTorch need PyTorch itself",
-        "BuildExtension CUDAExtension CppExtension include_paths load load_inline",
+        "BuildExtension CUDAExtension CUDA_HOME= CppExtension ROCM_HOME= include_paths load load_inline",
     ),
 }  # fmt: skip
 """Absent modules by their names below `torch`."""
@@ -180,7 +180,7 @@ class Description:
 def stand_ins(module: str, part: Part) -> dict[str, Any]:
     """Name -> class or function that refuses, for the names of an absent part."""
     return {
-        name.rstrip("?!^"): _stand_in(f"torch.{module}".rstrip("."), name.rstrip("?!^"), name[-1], part.why)
+        name.rstrip("?!^="): _stand_in(f"torch.{module}".rstrip("."), name.rstrip("?!^="), name[-1], part.why)
         for name in part.names.split()
     }
 
@@ -194,6 +194,8 @@ def _stand_in(module: str, name: str, mark: str, why: str) -> Any:
     text = f"{module}.{name}: ddpgrad has none; {why}"
     if mark == "?":
         return _no
+    if mark == "=":
+        return None
     if mark == "^":
         return type(name, (Exception,), {"__doc__": text, "__module__": module})
     if mark == "!":

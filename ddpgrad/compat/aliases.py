@@ -58,6 +58,7 @@ MODULES = {
     "distributed.algorithms.model_averaging.averagers": "distributed.algorithms.model_averaging",
     "distributed.algorithms.model_averaging.hierarchical_model_averager": "distributed.algorithms.model_averaging",
     "distributed.algorithms.model_averaging.utils": "distributed.algorithms.model_averaging",
+    "distributed.tensor.device_mesh": "distributed.device_mesh",
     "distributed.elastic.multiprocessing.errors": "compat.torchrun_errors",
     "distributed.launcher.api": "launcher.elastic",
     "distributed.optim.post_localSGD_optimizer": "distributed.algorithms.model_averaging",
@@ -124,7 +125,7 @@ PAGES = {
     "distributed.utils": "from ..distributed.ddp.replica_check import sync_module_states as _sync_module_states",
     "functional": "from .. import atleast_1d, atleast_2d, atleast_3d, block_diag, broadcast_shapes, broadcast_tensors, "
     "cartesian_prod, cdist, chain_matmul, einsum, istft, lu, meshgrid, norm, pca_lowrank, split, stft, svd_lowrank, "
-    "tensordot, unique, unique_consecutive, unravel_index",
+    "tensordot, unique, unique_consecutive, unravel_index\nfrom ..nn import functional as F",
     "nn.parallel.distributed": "from ..distributed.ddp.data_parallel import DistributedDataParallel\n"
     "from ..distributed.ddp.mixed_precision import _MixedPrecision",
     "utils.data._utils": "from ..utils.data.pool import MP_STATUS_CHECK_INTERVAL",

@@ -178,6 +178,10 @@ NAMED: list[tuple[Callable[[], object], Callable[[], object]]] = [
     (lambda: torch.signal.windows.bartlett(torch.tensor(1.0)), lambda: torch.ones(1)),
     (lambda: pair.scatter_reduce(0, pair - 1, pair * 2, "max"), lambda: pair * 2),
     (lambda: pair.scatter_reduce(0, pair - 1, pair * 2, "min"), lambda: pair),
+    (
+        lambda: F.ctc_loss(torch.zeros(4, 1, 3), pair[None].float(), (4,), (2,)),
+        lambda: F.ctc_loss(torch.zeros(4, 1, 3), pair[None], (4,), (2,)),
+    ),
     (lambda: torch.isin(elements=pair, test_element=1), lambda: pair == 1),
     (lambda: torch.relu_(input=table.clone()), lambda: table),
     (lambda: torch.fill_(input=table.clone(), value=0), lambda: table * 0),

@@ -77,6 +77,13 @@ def size_based_auto_wrap_policy(
     return nonwrapped_numel >= min_num_params and not isinstance(module, leaves if recurse else excluded)
 
 
+def _or_policy(module: Module, recurse: bool, nonwrapped_numel: int, policies: Iterable[Policy]) -> bool:
+    """What one of several policies chooses."""
+    return any(
+        policy(module=module, recurse=recurse, nonwrapped_numel=nonwrapped_numel) for policy in policies
+    )
+
+
 _wrapping: RankLocal[list[Callable[[Module], Module]]] = RankLocal(list)
 
 

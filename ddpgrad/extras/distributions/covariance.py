@@ -31,6 +31,14 @@ from .utils import lazy_property, same_as, standard_normal
 _LOG_TWO_PI = math.log(2 * math.pi)
 
 
+def _precision_to_scale_tril(P: Tensor) -> Tensor:
+    """The lower triangular L of which L @ L.mT is the inverse of P."""
+    # P = M @ M.mT with M upper triangular, from the factor of P in reverse order; then L is M.mT inverted.
+    flipped = cholesky(P.flip((-2, -1))).flip((-2, -1)).mT
+    identity = eye(flipped.shape[-1], dtype=flipped.dtype, device=flipped.device)
+    return solve_triangular(flipped, identity, upper=False)
+
+
 class CovarianceFamily(Distribution):
     """Base of distributions that are given one matrix (..., K, K).
 
@@ -64,10 +72,7 @@ class CovarianceFamily(Distribution):
         if name == "covariance_matrix":
             matrix = cholesky(matrix)
         elif name == "precision_matrix":
-            # P = M @ M.mT with M upper triangular, from the factor of P in reverse order; then L is M.mT inverted.
-            flipped = cholesky(matrix.flip((-2, -1))).flip((-2, -1)).mT
-            identity = eye(flipped.shape[-1], dtype=flipped.dtype, device=flipped.device)
-            matrix = solve_triangular(flipped, identity, upper=False)
+            matrix = _precision_to_scale_tril(matrix)
         self._unbroadcasted_scale_tril = matrix
 
     @lazy_property

@@ -39,7 +39,7 @@ def ctc_loss(
         raise RuntimeError(f"ctc_loss(): expected log_probs (T, N, C) or (T, C), got {list(log_probs.shape)}")
     scores = log_probs if batched else log_probs.unsqueeze(1)
     if targets.is_floating_point():
-        raise RuntimeError("targets must be integral")
+        targets = targets.long()  # as PyTorch takes them on a CPU
     steps, count, classes = scores.shape
     if not 0 <= blank < classes:
         raise RuntimeError("blank must be in label range")

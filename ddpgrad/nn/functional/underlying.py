@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ...core.overrides import overridable
 from ...core.tensor import Tensor
+from ...ops.dispatch.vocabulary import VOCABULARY
 from ...ops.layers.dropout import dropout as with_flags
 from . import dropouts, normalization
 from .embedding import embedding as of_rows
@@ -78,3 +81,9 @@ def instance_norm(
     return normalization.instance_norm(
         input, running_mean, running_var, weight, bias, use_input_stats, momentum, eps
     )
+
+
+@overridable
+def _softmax_backward_data(grad_output: Tensor, output: Tensor, dim: int, input_dtype: Any) -> Tensor:
+    """The gradient of softmax from what it returned; older models of transformers ask for it."""
+    return VOCABULARY.softmax_backward(grad_output, output, dim).to(input_dtype)

@@ -183,7 +183,7 @@ class Conv3d(_Conv, dims=3):
     """
 
 
-class _ConvTranspose(_ConvNd):
+class _ConvTransposeNd(_ConvNd):
     """The transposed convolutions; they differ in the number of dimensions."""
 
     def __init__(
@@ -239,15 +239,15 @@ class _ConvTranspose(_ConvNd):
         return tuple(size - low for size, low in zip(wanted, least, strict=True))
 
 
-class ConvTranspose1d(_ConvTranspose, dims=1):
+class ConvTranspose1d(_ConvTransposeNd, dims=1):
     """The transpose of `Conv1d`: signals (N, in_channels, L), or one (in_channels, L), made longer."""
 
 
-class ConvTranspose2d(_ConvTranspose, dims=2):
+class ConvTranspose2d(_ConvTransposeNd, dims=2):
     """The transpose of `Conv2d`: images (N, in_channels, H, W), or one (in_channels, H, W), made larger."""
 
 
-class ConvTranspose3d(_ConvTranspose, dims=3):
+class ConvTranspose3d(_ConvTransposeNd, dims=3):
     """The transpose of `Conv3d`: volumes (N, in_channels, D, H, W), or one without N, made larger."""
 
 
@@ -255,3 +255,7 @@ _CONVOLUTIONS = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
 _TRANSPOSED = {1: F.conv_transpose1d, 2: F.conv_transpose2d, 3: F.conv_transpose3d}
 
 __getattr__ = also_in(__package__ or "", "lazy_conv")
+
+
+_ConvTransposeMixin = _ConvTransposeNd
+"""The former name, which mmengine asks for."""

@@ -69,7 +69,7 @@ class _LazyConv(_LazyConvolution, conv._Conv):
         self._forget(out_channels, bias, device, dtype)
 
 
-class _LazyConvTranspose(_LazyConvolution, conv._ConvTranspose):
+class _LazyConvTranspose(_LazyConvolution, conv._ConvTransposeNd):
     def __init__(
         self,
         out_channels: int,

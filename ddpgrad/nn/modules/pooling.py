@@ -19,7 +19,7 @@ _ADAPTIVE_MAX = {1: F.adaptive_max_pool1d, 2: F.adaptive_max_pool2d, 3: F.adapti
 _FRACTIONAL = {2: F.fractional_max_pool2d, 3: F.fractional_max_pool3d}
 
 
-class _MaxPool(OverDims):
+class _MaxPoolNd(OverDims):
     _repr_attributes = ("kernel_size", "stride", "padding", "dilation", "ceil_mode")
 
     def __init__(
@@ -41,15 +41,15 @@ class _MaxPool(OverDims):
         return _MAX[self._dims](input, self.kernel_size, *options)
 
 
-class MaxPool1d(_MaxPool, dims=1):
+class MaxPool1d(_MaxPoolNd, dims=1):
     """The largest element of each window; with `return_indices`, its place too."""
 
 
-class MaxPool2d(_MaxPool, dims=2):
+class MaxPool2d(_MaxPoolNd, dims=2):
     """The largest element of each window; with `return_indices`, its place in the flattened image too."""
 
 
-class MaxPool3d(_MaxPool, dims=3):
+class MaxPool3d(_MaxPoolNd, dims=3):
     """The largest element of each window; with `return_indices`, its place in the flattened volume too."""
 
 
@@ -79,10 +79,12 @@ class MaxUnpool3d(_MaxUnpool, dims=3):
     """Elements at the places that `MaxPool3d` took them from; zeros elsewhere."""
 
 
-class AvgPool1d(Module):
-    """The mean of each window; padding counts as zeros if `count_include_pad`."""
-
+class _AvgPoolNd(Module):
     _repr_attributes = ("kernel_size", "stride", "padding")
+
+
+class AvgPool1d(_AvgPoolNd):
+    """The mean of each window; padding counts as zeros if `count_include_pad`."""
 
     def __init__(
         self,
@@ -103,9 +105,7 @@ class AvgPool1d(Module):
         return F.avg_pool1d(input, *options)
 
 
-class _AvgPool(Module):
-    _repr_attributes = ("kernel_size", "stride", "padding")
-
+class _AvgPool(_AvgPoolNd):
     def __init__(
         self,
         kernel_size: Sizes,
@@ -145,7 +145,7 @@ class AvgPool3d(_AvgPool):
         return F.avg_pool3d(input, *self._options())
 
 
-class _LPPool(OverDims):
+class _LPPoolNd(OverDims):
     _repr_attributes = ("norm_type", "kernel_size", "stride", "ceil_mode")
 
     def __init__(
@@ -160,19 +160,19 @@ class _LPPool(OverDims):
         return _LP[self._dims](input, *options)
 
 
-class LPPool1d(_LPPool, dims=1):
+class LPPool1d(_LPPoolNd, dims=1):
     """The `norm_type`-norm of each window."""
 
 
-class LPPool2d(_LPPool, dims=2):
+class LPPool2d(_LPPoolNd, dims=2):
     """The `norm_type`-norm of each window."""
 
 
-class LPPool3d(_LPPool, dims=3):
+class LPPool3d(_LPPoolNd, dims=3):
     """The `norm_type`-norm of each window."""
 
 
-class _AdaptiveAvgPool(OverDims):
+class _AdaptiveAvgPoolNd(OverDims):
     _repr_attributes = ("output_size",)
 
     def __init__(self, output_size: Any) -> None:
@@ -183,19 +183,19 @@ class _AdaptiveAvgPool(OverDims):
         return _ADAPTIVE_MEAN[self._dims](input, self.output_size)
 
 
-class AdaptiveAvgPool1d(_AdaptiveAvgPool, dims=1):
+class AdaptiveAvgPool1d(_AdaptiveAvgPoolNd, dims=1):
     """Means of windows chosen so that the result is `output_size` long."""
 
 
-class AdaptiveAvgPool2d(_AdaptiveAvgPool, dims=2):
+class AdaptiveAvgPool2d(_AdaptiveAvgPoolNd, dims=2):
     """Means of windows chosen so that the result is (H, W) = `output_size`; None keeps a length."""
 
 
-class AdaptiveAvgPool3d(_AdaptiveAvgPool, dims=3):
+class AdaptiveAvgPool3d(_AdaptiveAvgPoolNd, dims=3):
     """Means of windows chosen so that the result is (D, H, W) = `output_size`; None keeps a length."""
 
 
-class _AdaptiveMaxPool(OverDims):
+class _AdaptiveMaxPoolNd(OverDims):
     _repr_attributes = ("output_size",)
 
     def __init__(self, output_size: Any, return_indices: bool = False) -> None:
@@ -206,15 +206,15 @@ class _AdaptiveMaxPool(OverDims):
         return _ADAPTIVE_MAX[self._dims](input, self.output_size, self.return_indices)
 
 
-class AdaptiveMaxPool1d(_AdaptiveMaxPool, dims=1):
+class AdaptiveMaxPool1d(_AdaptiveMaxPoolNd, dims=1):
     """The largest elements of windows chosen so that the result is `output_size` long."""
 
 
-class AdaptiveMaxPool2d(_AdaptiveMaxPool, dims=2):
+class AdaptiveMaxPool2d(_AdaptiveMaxPoolNd, dims=2):
     """The largest elements of windows chosen so that the result is (H, W) = `output_size`; None keeps a length."""
 
 
-class AdaptiveMaxPool3d(_AdaptiveMaxPool, dims=3):
+class AdaptiveMaxPool3d(_AdaptiveMaxPoolNd, dims=3):
     """The largest elements of windows chosen so that the result is (D, H, W) = `output_size`; None keeps a length."""
 
 
