@@ -18,7 +18,8 @@ class _Mode(threading.local):
     """Whether operations of this thread are recorded for backward, and whether they would be outside of inference mode.
 
     stand_in: this thread's batch is there for the sake of other ranks' collectives only, and `backward` gives zeros.
-    levels: the transforms of `torch.func` that the thread is in, as far as custom Functions ask them, the innermost last.
+    levels: the transforms of `torch.func` that the thread is in, as far as custom Functions and random generators ask
+        them, the innermost last.
     transposing: the reverse pass that runs is there to be differentiated by its seeds, which gives tangents.
     """
 

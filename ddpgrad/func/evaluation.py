@@ -12,7 +12,7 @@ from ..autograd.functional import gradients, jacobian_of
 from ..autograd.graph import get_gradient_edge
 from ..autograd.nodes import GradientEdge
 from ..autograd.own_tangents import transposing
-from .levels import DERIVATIVE, entered
+from .levels import DERIVATIVE, Derivative, entered
 from .trees import flatten
 
 Func = Callable[..., Any]
@@ -38,6 +38,7 @@ class Call:
         has_aux: bool,
         *,
         duals: bool = False,
+        level: Derivative = DERIVATIVE,
     ) -> None:
         self.single = isinstance(argnums, int)
         places = _places(argnums, len(args))
@@ -59,7 +60,7 @@ class Call:
             changed = list(args)
             for i, value in zip(places, own, strict=True):
                 changed[i] = value
-            with entered(DERIVATIVE):
+            with entered(level):
                 result = func(*changed, **kwargs)
         for leaf in ours:
             setattr(leaf, _ENDED, True)

@@ -1,4 +1,4 @@
-"""The transforms that a thread is in, for custom Functions: what each makes of `Function.apply`.
+"""The transforms that a thread is in, for custom Functions and random generators: what each makes of `Function.apply` and draws.
 
 `Function.apply` asks the innermost level (`core/modes.py`, `mode.levels`). vmap calls the Function's own rule, if it
 has one, outside of itself; a derivative records the Function, and runs its forward outside of itself.
@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from .. import Tensor
 from ..autograd.function import Function
 from ..core.modes import mode
+from ..random.generator import Generator
 from .trees import flatten, spread
 
 
@@ -47,6 +48,36 @@ def _has_rule(function: type[Function]) -> bool:
     return own
 
 
+class Randomness:
+    """What becomes of draws of random numbers in the calls that a transform makes of its function.
+
+    how: 'error' refuses them, 'same' lets all calls draw the same, and 'different' leaves them alone.
+    """
+
+    def __init__(self, how: str) -> None:
+        if how not in ("error", "different", "same"):
+            raise RuntimeError(
+                f"Only allowed values for randomness are 'error', 'different', or 'same'. Got {how}"
+            )
+        self.how = how
+        self._states: dict[Generator, Tensor] = {}
+
+    def draw(self, generator: Generator) -> None:
+        """A call is about to draw from `generator`."""
+        if self.how == "error":
+            raise RuntimeError(
+                "vmap: called random operation while in randomness error mode. Please either use the 'same' or "
+                "'different' randomness flags on vmap or perform the randomness operation out of vmap"
+            )
+        if self.how == "same" and generator not in self._states:
+            self._states[generator] = generator.get_state()
+
+    def again(self) -> None:
+        """Another call begins."""
+        for generator, state in self._states.items():
+            generator.set_state(state)
+
+
 class VmapInfo(NamedTuple):
     """What the `vmap` of a Function is told: how many examples its batch has, and vmap's `randomness`."""
 
@@ -57,8 +88,9 @@ class VmapInfo(NamedTuple):
 class Mapping:
     """The level of one example of `vmap`. whole: what all examples were given as it is."""
 
-    def __init__(self, randomness: str, whole: Sequence[Any]) -> None:
-        self.info = VmapInfo(1, randomness)
+    def __init__(self, randomness: Randomness, whole: Sequence[Any]) -> None:
+        self.info = VmapInfo(1, randomness.how)
+        self.draw = randomness.draw
         self.whole = {id(value) for value in whole}
 
     def forward_of(self, function: type[Function]) -> Callable[..., Any] | None:
@@ -103,8 +135,11 @@ def _example(x: Any, dim: int | None, batches: Sequence[tuple[Tensor, Tensor]]) 
     return x.select(dim, 0)
 
 
-class _Derivative:
+class Derivative:
     """The level of `grad` and its like."""
+
+    def draw(self, generator: Generator) -> None:
+        """Draws are left alone: the function is called once."""
 
     def forward_of(self, function: type[Function]) -> Callable[..., Any] | None:
         """The forward of `function`, by its vmap rule where an outer level is a vmap."""
@@ -118,4 +153,11 @@ class _Derivative:
         return forward
 
 
-DERIVATIVE = _Derivative()
+DERIVATIVE = Derivative()
+
+
+class Columns(Derivative):
+    """The level of `jacfwd`, which is a vmap of a derivative in PyTorch. randomness: of that vmap."""
+
+    def __init__(self, randomness: str) -> None:
+        self.draw = Randomness(randomness).draw

@@ -13,6 +13,7 @@ from typing import Any
 
 from .. import Tensor
 from .evaluation import Argnums, Call, Func, Linear
+from .levels import Columns
 from .trees import alike, flatten, outline
 
 
@@ -170,13 +171,14 @@ def jacrev(func: Func, argnums: Argnums = 0, *, has_aux: bool = False, chunk_siz
 def jacfwd(func: Func, argnums: Argnums = 0, has_aux: bool = False, *, randomness: str = "error") -> Func:
     """As `jacrev`, column by column: for fewer numbers in the arguments than in the outputs.
 
-    randomness: accepted for PyTorch's sake.
+    randomness: 'error' refuses random operations in `func`, as the vmap in PyTorch's does; 'same' and 'different'
+        let them be, for all columns alike.
     """
 
     @functools.wraps(func)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         _refuse_complex("jacfwd", "inputs", args)
-        call = Call(func, args, kwargs, argnums, has_aux, duals=True)
+        call = Call(func, args, kwargs, argnums, has_aux, duals=True, level=Columns(randomness))
         linear = Linear(call, "jvp(f, primals, tangents)")
         _refuse_complex("jacfwd", "outputs", call.output)
         blocks = [linear.columns(k) for k in range(len(call.inputs))]

@@ -6,8 +6,8 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from .. import Tensor, get_rng_state, set_rng_state, stack
-from .levels import Mapping, entered
+from .. import Tensor, stack
+from .levels import Mapping, Randomness, entered
 from .trees import flatten, spread
 
 
@@ -27,16 +27,13 @@ def vmap(
     PyTorch's sake. This is a loop that calls `func` once for each example: it saves writing it,
     not time.
     """
-    if randomness not in ("error", "different", "same"):
-        raise RuntimeError(
-            f"Only allowed values for randomness are 'error', 'different', or 'same'. Got {randomness}"
-        )
     if chunk_size is not None and chunk_size < 1:
         raise ValueError(f"vmap: chunk_size should be None or greater than 0. (got {chunk_size})")
     name = getattr(func, "__name__", "func")
 
     @functools.wraps(func)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
+        draws = Randomness(randomness)
         if not isinstance(in_dims, (int, tuple)):
             raise ValueError(
                 f"vmap({name}, in_dims={in_dims}, ...)(<inputs>): expected `in_dims` to be int or a (potentially nested) "
@@ -45,31 +42,24 @@ def vmap(
         leaves, rebuild = flatten(args)
         dims = spread(in_dims, args, "in_dims")
         count = _batch_size(name, leaves, dims)
-        state = get_rng_state()
         whole = [x for x, d in zip(leaves, dims, strict=True) if d is None]
         shared = [x for x in whole if isinstance(x, Tensor) and not x.is_inference()]
         versions = [x._versions[0] for x in shared]
         results = []
         for i in range(count or 1):
-            if randomness == "same":
-                set_rng_state(state)
+            draws.again()
             # Without examples, one of zeros tells the shapes of the results.
             example = [
                 x if d is None else x.select(d, i) if count else _zeros(x, d)
                 for x, d in zip(leaves, dims, strict=True)
             ]
-            with entered(Mapping(randomness, whole)):
+            with entered(Mapping(draws, whole)):
                 results.append(func(*rebuild(example), **kwargs))
             if [x._versions[0] for x in shared] != versions:
                 raise RuntimeError(
                     f"vmap: inplace arithmetic on an argument whose in_dim is None is not possible: `{name}` wrote to a "
                     "tensor that all examples share. Give it a batch dimension, or write to a copy."
                 )
-        if randomness == "error" and not get_rng_state().equal(state):
-            raise RuntimeError(
-                "vmap: called random operation while in randomness error mode. Please either use the 'same' or "
-                "'different' randomness flags on vmap or perform the randomness operation out of vmap"
-            )
         columns = zip(*(flatten(result)[0] for result in results), strict=True)
         one = isinstance(out_dims, tuple) and len(out_dims) == 1 and isinstance(results[0], Tensor)
         to = spread(out_dims[0] if one else out_dims, results[0], "out_dims")

@@ -23,6 +23,7 @@ from ..backend import device as devices
 from ..backend import dtype as dtypes
 from ..backend.normals import BLOCK, box_muller, one_by_one, scaled
 from ..core.environment import numba_enabled
+from ..core.modes import mode
 from ..core.taping import taped
 from ..core.upcalls import new_tensor
 from .variates import Shape, Variates, check_deviation, check_range, floating, folded, shape_tuple, span_of
@@ -147,7 +148,12 @@ class Generator(Variates):
     # -- raw draws ---------------------------------------------------------------------
 
     def _fill(self, how: str, out: np.ndarray, *more: Any, draws: int = 1) -> bool:
-        """Let the compiled twister fill `out`, with so many draws for each element, where that is done sooner."""
+        """Let the compiled twister fill `out`, with so many draws for each element, where that is done sooner.
+
+        All draws start here, and are told to the transforms that the thread is in.
+        """
+        for level in mode.levels:
+            level.draw(self)
         if draws * out.size < _MANY or not numba_enabled():
             return False
         from ..backend.cpu import twister

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 import ddpgrad as torch
-from ddpgrad.func import grad, vmap
+from ddpgrad.func import grad, hessian, jacfwd, vmap
 
 
 def test_dimensions():
@@ -40,6 +40,33 @@ def test_randomness():
         vmap(noisy)(x)
     with pytest.raises(RuntimeError, match="Only allowed values for randomness"):
         vmap(noisy, randomness="any")(x)
+
+
+def test_randomness_of_generators():
+    """Draws from a generator of the caller's count as those from the default one do; with 'same' it ends after one call."""
+    x, draws = torch.zeros(3, 2), torch.rand(2, 2, generator=torch.Generator().manual_seed(5))
+    generator = torch.Generator().manual_seed(5)
+    with pytest.raises(RuntimeError, match="randomness error mode"):
+        vmap(lambda v: v + torch.rand(2, generator=generator))(x)
+    with pytest.raises(RuntimeError, match="randomness error mode"):
+        vmap(lambda v: v + torch.rand(0).sum())(x)
+    same = vmap(lambda v: v + torch.rand(2, generator=generator), randomness="same")(x)
+    assert same.tolist() == [draws[0].tolist()] * 3
+    assert torch.rand(2, generator=generator).tolist() == draws[1].tolist()
+
+
+def test_randomness_of_jacfwd():
+    x = torch.ones(3)
+
+    def noisy(v: torch.Tensor) -> torch.Tensor:
+        return v * torch.rand(3)
+
+    for refused in (jacfwd(noisy), hessian(lambda v: noisy(v).sum())):
+        with pytest.raises(RuntimeError, match="randomness error mode"):
+            refused(x)
+    with pytest.raises(RuntimeError, match="Only allowed values for randomness"):
+        jacfwd(noisy, randomness="any")(x)
+    assert jacfwd(noisy, randomness="different")(x).shape == (3, 3)
 
 
 def test_no_examples():
