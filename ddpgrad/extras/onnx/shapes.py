@@ -22,7 +22,7 @@ CONVERTERS.update(
         "index_select": lambda g, s: g.node("Gather", [s.input, s.index], axis=s.dim),
         "argsort": lambda g, s: _sorted(g, s, s.descending)[1],
         "cat": lambda g, s: g.node("Concat", s.tensors, axis=s.dim),
-        "expand": lambda g, s: g.node("Expand", [s.input, g.shape(s.shape)]),
+        "expand": lambda g, s: g.node("Expand", [s.input, g.shape(s.size)]),
         "index_by": lambda g, s: indexed(g, s.input, s.index),
         "permute": lambda g, s: g.node("Transpose", [s.input], perm=list(s.dims)),
         "slice_by": lambda g, s: indexed(g, s.input, s.index),
@@ -34,8 +34,8 @@ CONVERTERS.update(
 
 @converts("reshape", "view")
 def _reshape(g: Graph, s: Step) -> str:
-    shape = g.shape(s.shape, one_free=True)
-    return g.node("Reshape", [s.input, shape], allowzero=int(0 in s.shape) or None)
+    sizes = s.size if s.op == "view" else s.shape
+    return g.node("Reshape", [s.input, g.shape(sizes, one_free=True)], allowzero=int(0 in sizes) or None)
 
 
 @converts("transpose")
@@ -204,7 +204,7 @@ def _constant_pad(g: Graph, s: Step) -> str:
 
 @converts("repeat")
 def _repeat(g: Graph, s: Step) -> str:
-    sizes = list(s.sizes)
+    sizes = list(s.repeats)
     rank = len(s.input.shape)
     name = g.of(s.input)
     if len(sizes) > rank:

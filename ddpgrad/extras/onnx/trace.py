@@ -115,7 +115,7 @@ class Tracer:
                 self._lost.add(other)  # it sees the new elements too, which nothing here says
         if array.shape != source.shape:
             whole_shape = Value(f"expand_{len(self.steps)}_0", array.shape, source.dtype)
-            self.steps.append(Step("expand", {"input": source, "shape": array.shape}, [whole_shape]))
+            self.steps.append(Step("expand", {"input": source, "size": array.shape}, [whole_shape]))
             source = whole_shape
         result = self._know(f"cast_{len(self.steps)}_0", array)
         self.steps.append(Step("cast", {"input": source, "dtype": None}, [result]))
