@@ -138,6 +138,76 @@ def test_memory_under_views():
     assert x.clone().resize_(2, 2).tolist() == [[0.0, 1.0], [2.0, 3.0]]
 
 
+@pytest.mark.parametrize(
+    ("kind", "x", "text"),
+    [
+        (torch.float64, torch.rand(4, 4)[:, 1:3], r"storage_offset\(\) must be divisible by 2 .* but got 1"),
+        (torch.int32, torch.arange(8, dtype=torch.uint8)[1:5], "must be divisible by 4"),
+        (torch.float64, torch.rand(9).as_strided((2, 2), (3, 1)), r"stride\(0\) must be divisible by 2"),
+        (torch.float64, torch.rand(4, 4)[:, ::2], r"stride\(-1\) must be 1 .* but got 2"),
+        (None, torch.rand(5)[1:].view(2, 2), "storage_offset divisible by 2"),
+        (None, torch.rand(3, 5)[:, :2], "stride divisible by 2"),
+        (None, torch.rand(2, 3).t(), "last dimension with stride 1"),
+    ],
+)
+def test_memory_that_cannot_be_read_as(kind: Any, x: Tensor, text: str):
+    """Larger elements, or complex numbers, must begin where their memory has room for whole ones."""
+    with pytest.raises(RuntimeError, match=text):
+        torch.view_as_complex(x) if kind is None else x.view(kind)
+
+
+def test_resize_in_a_memory_format():
+    images, last = torch.arange(16.0), torch.channels_last
+    assert images.resize_(1, 2, 2, 4, memory_format=last).stride() == (16, 1, 8, 2)
+    assert images[0, 1].tolist() == [[1.0, 3.0, 5.0, 7.0], [9.0, 11.0, 13.0, 15.0]]
+    assert torch.rand(3).resize_as_(images).is_contiguous()
+    assert (
+        torch.rand(3)
+        .resize_as_(images, memory_format=torch.preserve_format)
+        .is_contiguous(memory_format=last)
+    )
+    with pytest.raises(RuntimeError, match="required rank 4 tensor"):
+        images.resize_(2, memory_format=last)
+    with pytest.raises(RuntimeError, match="Unsupported memory format"):
+        images.resize_(2, memory_format=torch.preserve_format)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x: x.view(3, 5.0),
+        lambda x: x.reshape(15.7),
+        lambda x: x.reshape("a"),
+        lambda x: x.expand(2, 15.5),
+        lambda x: x.repeat(2.5),
+        lambda x: x.tile(2.5),
+        lambda x: x.as_strided((2.5,), (1,)),
+        lambda x: x.split([7.5, 7.5]),
+        lambda x: x.resize_(2.5),
+    ],
+)
+def test_sizes_are_whole_numbers(call: Callable[[Tensor], object]):
+    with pytest.raises(TypeError, match=r"\b(float|str)\b"):
+        call(torch.rand(15))
+
+
+def test_shapes_that_cannot_be_broadcast():
+    assert torch.broadcast_shapes(2, (3, 1), [1]) == (3, 2)
+    with pytest.raises(ValueError, match="negative length"):
+        torch.broadcast_shapes((-1,), 2)
+    with pytest.raises(RuntimeError, match="should be of type ints"):
+        torch.broadcast_shapes(1.5)
+
+
+def test_transposes_of_a_number():
+    x = torch.tensor(2 + 1j)
+    for name, value in {"T": 2 + 1j, "mT": 2 + 1j, "H": 2 - 1j, "mH": 2 - 1j}.items():
+        with pytest.warns(UserWarning, match=f"Tensor.{name} is deprecated on 0-D"):
+            assert getattr(x, name).item() == value
+    with pytest.warns(UserWarning, match="deprecated on 0-D"):
+        assert x.adjoint().item() == 2 - 1j
+
+
 def no_grad_view(x: Tensor) -> Tensor:
     with torch.no_grad():
         return x[:2]

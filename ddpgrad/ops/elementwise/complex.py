@@ -163,9 +163,16 @@ def _check_view_as_complex(input: Tensor) -> None:
         raise RuntimeError(
             f"view_as_complex(): Tensor must have a last dimension of size 2, got {list(input.shape)}"
         )
-    if any(step % 2 for step, n in zip(input.stride()[:-1], input.shape, strict=False) if n > 1):
+    *steps, last = input.stride()
+    if last != 1:
+        raise RuntimeError(f"view_as_complex(): Tensor must have a last dimension with stride 1, got {last}")
+    if any(step % 2 for step, n in zip(steps, input.shape, strict=False) if n > 1):
         raise RuntimeError(
-            f"view_as_complex(): Tensor must have a stride divisible by 2 for all but last dimension, got {input.stride()}"
+            f"view_as_complex(): Tensor must have a stride divisible by 2 for all but last dimension, got {steps}"
+        )
+    if input.storage_offset() % 2:
+        raise RuntimeError(
+            f"view_as_complex(): Tensor must have a storage_offset divisible by 2, got {input.storage_offset()}"
         )
 
 

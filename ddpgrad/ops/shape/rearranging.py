@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from inspect import signature
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -13,8 +13,7 @@ from ...autograd.grad_mode import mode
 from ...autograd.views import check_writable
 from ...backend import dtype as dtypes
 from ...core.errors import warn_program
-from ...core.modes import inference
-from ...core.tensor import Size, Tensor, wrap
+from ...core.tensor import Tensor, wrap
 from ..creation.factories import from_numpy
 from ..dispatch.signatures import in_place
 from ..dispatch.tensor_function import tensor_function
@@ -23,9 +22,6 @@ from ..elementwise import unary
 from ..indexing.gather import index_select
 from ..reduction.reduce import wrap_dim
 from . import shape, strided
-
-if TYPE_CHECKING:
-    from ...core.storage import TypedStorage, UntypedStorage
 
 Ints = Sequence[int]
 
@@ -65,7 +61,9 @@ moveaxis = movedim
 
 def _reversed(input: Tensor) -> Tensor:
     """All dimensions in reverse order: `Tensor.T`."""
-    if input._array.ndim not in (0, 2):
+    if not input._array.ndim:
+        return _of_a_number("T", input)
+    if input._array.ndim != 2:
         warn_program(
             "The use of `x.T` on tensors of dimension other than 2 to reverse their shape is deprecated and it will throw an "
             "error in a future release. Consider `x.mT` to transpose batches of matrices or "
@@ -74,8 +72,17 @@ def _reversed(input: Tensor) -> Tensor:
     return shape.permute(input, tuple(range(input._array.ndim - 1, -1, -1)))
 
 
+def _of_a_number(name: str, input: Tensor) -> Tensor:
+    conjugated = name not in ("T", "mT")
+    instead = "Consider using x.conj()." if conjugated else "This function is the identity in these cases."
+    warn_program(f"Tensor.{name} is deprecated on 0-D tensors. {instead}")
+    return input.conj() if conjugated and input.dtype.is_complex else strided.view(input, ())
+
+
 def _matrix_transpose(name: str) -> Any:
     def transposed(input: Tensor) -> Tensor:
+        if not input.ndim:
+            return _of_a_number(name, input)
         if input.ndim < 2:
             raise RuntimeError(
                 f"tensor.{name} is only supported on matrices or batches of matrices. Got {input.ndim}-D tensor."
@@ -91,7 +98,7 @@ def _h(input: Tensor) -> Tensor:
         raise RuntimeError(
             f"tensor.H is only supported on matrices (2-D tensors). Got {input.ndim}-D tensor."
         )
-    return _matrix_transpose("H")(input) if input.ndim else strided.view(input, ())
+    return _matrix_transpose("H")(input)
 
 
 @tensor_function()
@@ -168,11 +175,6 @@ def contiguous(input: Tensor, memory_format: Any = None) -> Tensor:
     return input if input._array.flags.c_contiguous else shape.to_contiguous(input)
 
 
-def _require_given(name: str, argument: str, values: tuple[Any, ...]) -> None:
-    if not values:
-        raise TypeError(f'{name}() missing 1 required positional arguments: "{argument}"')
-
-
 @tensor_function()
 def swapaxes(input: Tensor, axis0: int, axis1: int) -> Tensor:
     """The same as `transpose`."""
@@ -182,7 +184,7 @@ def swapaxes(input: Tensor, axis0: int, axis1: int) -> Tensor:
 @tensor_function()
 def tile(input: Tensor, *dims: Any) -> Tensor:
     """The tensor repeated `dims` times, missing leading dimensions taken as 1."""
-    _require_given("tile", "dims", dims)
+    strided.require_given("tile", "dims", dims)
     times = tuple(dims[0]) if len(dims) == 1 and not isinstance(dims[0], int) else dims
     return shape.repeat(input, (1,) * (input.ndim - len(times)) + tuple(times))
 
@@ -332,64 +334,3 @@ IN_PLACE = {
     )
 }  # fmt: skip
 """Methods of Tensor that change its shape in place."""
-
-
-def resize_(self: Tensor, *sizes: Any, size: Any = None, memory_format: Any = None) -> Tensor:
-    """Another shape in place; the memory is kept where it is large enough, else new elements are undefined."""
-    if self._requires_grad and not inference.on:
-        raise RuntimeError("cannot resize variables that require grad")
-    sizes = sizes if size is None else (size,)
-    _require_given("resize_", "size", sizes)
-    size = tuple(sizes[0]) if len(sizes) == 1 and not isinstance(sizes[0], int) else sizes
-    if size == self._array.shape:
-        return self
-    count = Size(size).numel()
-    room = self.untyped_storage().nbytes() // self.element_size() - self.storage_offset()
-    if count <= room:
-        steps = strided.contiguous_strides(size)
-        self._array = strided.as_strided(self.detach(), size, steps)._array
-    else:
-        fresh = unary.clone(strided.as_strided(self.detach(), (room,), (1,)))
-        self._array = shape.constant_pad(fresh, ((0, count - room),), 0)._array.reshape(size)
-    self._versions[0] += 1
-    return self
-
-
-def resize_as_(input: Tensor, the_template: Tensor, memory_format: Any = None) -> Tensor:
-    """The shape of `the_template`, in place; of a sparse tensor without elements to that of another."""
-    if not the_template.is_sparse:
-        return resize_(input, the_template.shape)
-    pattern = the_template._array
-    if not input.is_sparse or input._nnz():
-        raise RuntimeError("resize_as_(): to the shape of a sparse tensor comes only one without elements")
-    input._array = pattern.like(pattern.indices[:, :0], pattern.values[:0], pattern.shape)
-    input._versions[0] += 1
-    return input
-
-
-def set_(
-    self: Tensor,
-    source: Tensor | TypedStorage | UntypedStorage | None = None,
-    storage_offset: Any = None,
-    size: Any = None,
-    stride: Any = None,
-) -> Tensor:
-    """Share the memory, and take the shape, of `source` (of a strided part of it); without one, have no element."""
-    check_writable("set_", self)
-    taken: Any = (
-        source if source is None or isinstance(source, Tensor) else source.untyped().as_tensor(self.dtype)
-    )
-    if taken is None:
-        taken = self.new_empty(0)
-    if taken.dtype is not self.dtype:
-        raise RuntimeError(
-            f"set_(): the source has dtype {taken.dtype.name}, the tensor {self.dtype.name}; they must be the same"
-        )
-    if size is not None:
-        size = (size,) if isinstance(size, int) else tuple(size)
-        steps = stride or strided.contiguous_strides(size)
-        taken = strided.as_strided(taken, size, steps, storage_offset or 0)
-    self._array, self._versions = taken._array, taken._versions
-    self._versions[0] += 1
-    self._accumulator = None  # graphs that were made before lead to what it was
-    return self

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...backend.elementary.shape import inverse
+from ...core.size import as_ints
 from ...core.tensor import Tensor
 from ..dispatch.declare import op, primitive
 from ..dispatch.samples import calls
@@ -24,7 +25,7 @@ def infer_size(name: str, shape: Sequence[Any], input: Tensor) -> tuple[int, ...
     known = math.prod(shape)
     if known.__class__ is int and known == total and total and -1 not in shape:
         return tuple(shape)
-    sizes = tuple([n if n.__class__ is int else int(n) for n in shape])
+    sizes = as_ints(name, shape)
     known = math.prod([n for n in sizes if n != -1])
     if known == total and -1 not in sizes:
         return sizes
@@ -101,7 +102,7 @@ def _adapt_expand(input: Tensor, shape: Ints) -> tuple[Any, ...]:
             f"expand({list(input.shape)}, size={list(shape)}): the number of sizes provided ({len(shape)}) must be "
             f"greater or equal to the number of dimensions in the tensor ({len(own)})"
         )
-    sizes = [int(n) for n in shape]
+    sizes = list(as_ints("expand", shape))
     if lead and min(sizes[:lead]) < 0:
         raise RuntimeError(
             f"expand({list(input.shape)}, size={list(shape)}): the size of a leading dimension that the tensor has not "
@@ -300,11 +301,10 @@ def _adapt_repeat(input: Tensor, sizes: Ints) -> tuple[Any, ...]:
         raise RuntimeError(
             "Number of dimensions of repeat dims can not be smaller than number of dimensions of tensor"
         )
+    sizes = as_ints("repeat", sizes)
     if any(n < 0 for n in sizes):
-        raise RuntimeError(
-            f"repeat(): Trying to create tensor with negative dimension: {[int(n) for n in sizes]}"
-        )
-    return input, tuple(int(n) for n in sizes)
+        raise RuntimeError(f"repeat(): Trying to create tensor with negative dimension: {list(sizes)}")
+    return input, sizes
 
 
 def _repeat_rule(F: Any, g: Any, input_shape: Any, repeats: Ints) -> Any:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ...core.size import as_ints
 from ...core.tensor import Tensor
 from ..dispatch.declare import primitive
 from ..dispatch.tensor_function import tensor_function
@@ -36,7 +37,7 @@ def _adapt_split(input: Tensor, sizes: Ints, dim: int = 0) -> tuple[Any, ...]:
     if not ndim:
         raise RuntimeError("split expects at least a 1-dimensional tensor")
     dim = wrap_dim("split", dim, ndim)
-    sizes, total = tuple([int(n) for n in sizes]), input._array.shape[dim]
+    sizes, total = as_ints("split_with_sizes", sizes), input._array.shape[dim]
     if sizes and min(sizes) < 0:
         raise RuntimeError(
             f"split_with_sizes expects split_sizes have only non-negative entries, but got split_sizes={list(sizes)}"

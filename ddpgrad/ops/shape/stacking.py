@@ -8,7 +8,7 @@ from typing import Any, Protocol, overload
 
 import numpy as np
 
-from ...core.size import Size, new_size
+from ...core.size import Size, as_ints, new_size
 from ...core.tensor import Tensor
 from ..creation import factories
 from ..dispatch.declare import primitive
@@ -219,10 +219,15 @@ def broadcast_tensors(*tensors: Any) -> tuple[Tensor, ...]:
 
 def broadcast_shapes(*shapes: Any) -> Size:
     """The common shape that the shapes broadcast to."""
-    sizes = [(s,) if isinstance(s, int) else tuple(s) for s in shapes]
+    for s in shapes:
+        if not isinstance(s, (int, tuple, list)):
+            raise RuntimeError(
+                f"Input shapes should be of type ints, a tuple of ints, or a list of ints, got {s}"
+            )
+    sizes = [(s,) if isinstance(s, int) else as_ints("broadcast_shapes", s) for s in shapes]
     for size in sizes:
         if any(n < 0 for n in size):
-            raise RuntimeError(f"Trying to create tensor with negative dimension in {list(size)}")
+            raise ValueError(f"Attempting to broadcast a dimension with negative length: {list(size)}")
     try:
         return new_size(Size, np.broadcast_shapes(*sizes))
     except ValueError:

@@ -1,15 +1,18 @@
-"""Strided views: `as_strided`, `unfold`, and what their gradients share."""
+"""Strided views: `as_strided`, `unfold`, and what their gradients share; methods that give a tensor other sizes or memory."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ...autograd.views import check_writable
 from ...backend.dtype import DType
 from ...backend.elementary.shape import bytes_before, owner_of
-from ...core.tensor import Tensor
+from ...core.modes import inference
+from ...core.size import as_ints, channels_last, channels_last_3d, contiguous_format, preserve_format
+from ...core.tensor import Size, Tensor
 from ..dispatch.declare import op, primitive
 from ..dispatch.samples import calls
 from ..dispatch.tensor_function import tensor_function
@@ -19,7 +22,10 @@ from ..elementwise import unary
 from ..indexing.setitem import copy_
 from ..reduction.reduce import wrap_dim
 from .diagonal import require_shape
-from .shape import infer_size
+from .shape import constant_pad, infer_size
+
+if TYPE_CHECKING:
+    from ...core.storage import TypedStorage, UntypedStorage
 
 Ints = Sequence[int]
 
@@ -32,13 +38,13 @@ def places(size: Ints, stride: Ints, offset: int = 0) -> np.ndarray:
     return found
 
 
-def contiguous_strides(size: Ints) -> tuple[int, ...]:
-    """Steps in elements of a tensor of `size` whose elements lie in order."""
-    steps, step = [], 1
-    for n in reversed(size):
-        steps.append(step)
-        step *= max(n, 1)
-    return tuple(reversed(steps))
+def contiguous_strides(size: Ints, order: Ints | None = None) -> tuple[int, ...]:
+    """Steps in elements of a tensor of `size` whose elements lie in order: in that of its dimensions, or in `order`."""
+    steps, step = [0] * len(size), 1
+    for dim in reversed(range(len(size)) if order is None else order):
+        steps[dim] = step
+        step *= max(size[dim], 1)
+    return tuple(steps)
 
 
 def _strided_rule(F: Any, g: Any, input_shape: Any, size: Ints, stride: Ints, delta: int, own: Ints) -> Any:
@@ -74,7 +80,7 @@ def strided(F: Any, input: Tensor, size: Ints, stride: Ints, delta: int, own: In
 @tensor_function()
 def as_strided(input: Tensor, size: Ints, stride: Ints, storage_offset: int | None = None) -> Tensor:
     """A view of the memory under `input`: element (i, j, …) lies at storage_offset + i * stride[0] + j * stride[1] + …"""
-    size, stride = tuple([int(n) for n in size]), tuple([int(n) for n in stride])
+    size, stride = as_ints("as_strided", size), as_ints("as_strided", stride)
     if len(size) != len(stride):
         raise RuntimeError("mismatch in length of strides and shape")
     if stride and min(stride) < 0:
@@ -179,13 +185,19 @@ def _require_readable_as(input: Tensor, dtype: Any) -> np.dtype[Any]:
         )
     if input.stride(-1) != 1:
         raise RuntimeError(
-            f"self.stride(-1) must be 1 to view {input.dtype!r} as {dtype!r} (different element sizes)"
+            f"self.stride(-1) must be 1 to view {input.dtype!r} as {dtype!r} (different element sizes), but got "
+            f"{input.stride(-1)}"
         )
-    if kind.itemsize > mine and input.shape[-1] * mine % kind.itemsize:
-        raise RuntimeError(
-            f"self.size(-1) must be divisible by {kind.itemsize // mine} to view {input.dtype!r} as {dtype!r}, got "
-            f"{input.shape[-1]}"
-        )
+    if kind.itemsize > mine:
+        few = kind.itemsize // mine
+        counts = {"size(-1)": input.shape[-1], "storage_offset()": storage_offset(input)}
+        counts |= {f"stride({i})": input.stride(i) for i, n in enumerate(input.shape[:-1]) if n > 1}
+        for what, count in counts.items():
+            if count % few:
+                raise RuntimeError(
+                    f"self.{what} must be divisible by {few} to view {input.dtype!r} as {dtype!r} (different element "
+                    f"sizes), but got {count}"
+                )
     return kind
 
 
@@ -240,3 +252,73 @@ def storage_offset(input: Tensor) -> int:
     """Where `input` starts in its storage, in elements."""
     array = input._array
     return bytes_before(array, owner_of(array)) // array.itemsize
+
+
+def require_given(name: str, argument: str, values: tuple[Any, ...]) -> None:
+    if not values:
+        raise TypeError(f'{name}() missing 1 required positional arguments: "{argument}"')
+
+
+def resize_(self: Tensor, *sizes: Any, size: Any = None, memory_format: Any = None) -> Tensor:
+    """Another shape in place; the memory is kept where it is large enough, else new elements are undefined."""
+    if self._requires_grad and not inference.on:
+        raise RuntimeError("cannot resize variables that require grad")
+    sizes = sizes if size is None else (size,)
+    require_given("resize_", "size", sizes)
+    size = Size(sizes[0] if len(sizes) == 1 and not isinstance(sizes[0], int) else sizes)
+    if memory_format is preserve_format:
+        raise RuntimeError("resize_(): Unsupported memory format Preserve")
+    order = None if memory_format is None else memory_format.order(len(size))
+    if size == self._array.shape and order is None:
+        return self
+    room = self.untyped_storage().nbytes() // self.element_size() - self.storage_offset()
+    memory = self.detach()
+    if size.numel() > room:
+        fresh = unary.clone(as_strided(memory, (room,), (1,)))
+        memory = constant_pad(fresh, ((0, size.numel() - room),), 0)
+    self._array = as_strided(memory, size, contiguous_strides(size, order))._array
+    self._versions[0] += 1
+    return self
+
+
+def resize_as_(input: Tensor, the_template: Tensor, memory_format: Any = None) -> Tensor:
+    """The shape of `the_template`, in place; of a sparse tensor without elements to that of another."""
+    if not the_template.is_sparse:
+        if memory_format is preserve_format:
+            images = (f for f in (channels_last, channels_last_3d) if f.rank == the_template.ndim)
+            memory_format = next((f for f in images if the_template.is_contiguous(f)), contiguous_format)
+        return resize_(input, the_template.shape, memory_format=memory_format)
+    pattern = the_template._array
+    if not input.is_sparse or input._nnz():
+        raise RuntimeError("resize_as_(): to the shape of a sparse tensor comes only one without elements")
+    input._array = pattern.like(pattern.indices[:, :0], pattern.values[:0], pattern.shape)
+    input._versions[0] += 1
+    return input
+
+
+def set_(
+    self: Tensor,
+    source: Tensor | TypedStorage | UntypedStorage | None = None,
+    storage_offset: Any = None,
+    size: Any = None,
+    stride: Any = None,
+) -> Tensor:
+    """Share the memory, and take the shape, of `source` (of a strided part of it); without one, have no element."""
+    check_writable("set_", self)
+    taken: Any = (
+        source if source is None or isinstance(source, Tensor) else source.untyped().as_tensor(self.dtype)
+    )
+    if taken is None:
+        taken = self.new_empty(0)
+    if taken.dtype is not self.dtype:
+        raise RuntimeError(
+            f"set_(): the source has dtype {taken.dtype.name}, the tensor {self.dtype.name}; they must be the same"
+        )
+    if size is not None:
+        size = (size,) if isinstance(size, int) else tuple(size)
+        steps = stride or contiguous_strides(size)
+        taken = as_strided(taken, size, steps, storage_offset or 0)
+    self._array, self._versions = taken._array, taken._versions
+    self._versions[0] += 1
+    self._accumulator = None  # graphs that were made before lead to what it was
+    return self
