@@ -152,3 +152,21 @@ def test_limits_of_types_are_equal_if_the_types_are():
     assert (
         torch.iinfo(torch.int8) == torch.iinfo(torch.int8) and torch.finfo(torch.complex64).dtype == "float32"
     )
+
+
+def test_draws_of_dtypes_that_cannot_hold_them_are_refused():
+    with pytest.raises(RuntimeError, match="out of bounds"):
+        torch.randperm(300, dtype=torch.uint8)
+    with pytest.raises(NotImplementedError, match="randperm"):
+        torch.randperm(5, dtype=torch.bool)
+    with pytest.raises(NotImplementedError, match="poisson"):
+        torch.poisson(torch.ones(2, dtype=torch.int64))
+    with pytest.raises(TypeError):
+        torch.randint(1.5, 3, (2,))  # type: ignore[call-overload]
+
+
+def test_ends_of_spaced_values():
+    assert str(torch.linspace(3, 0, 4).tolist()) == "[3.0, 2.0, 1.0, 0.0]"
+    assert torch.fft.fftfreq(0).shape == (0,) and torch.fft.fftfreq(2, 0.0)[1].item() == -float("inf")
+    with pytest.raises(RuntimeError, match="data points"):
+        torch.fft.fft(torch.ones(4), n=-1)

@@ -178,3 +178,9 @@ def test_shapes_and_warnings_of_few_elements():
     for options in ({"bins": torch.tensor([0, 1, 3])}, {"bins": 4, "weight": torch.ones(2)}):
         with pytest.raises(RuntimeError, match="weight"):
             torch.histogram(torch.arange(3.0), **options)
+
+
+def test_a_pair_that_is_no_number_does_not_spoil_what_it_does_not_count_in():
+    x = torch.tensor([[math.nan, 1.0], [1.0, 1.0]])
+    losses = F.cosine_embedding_loss(x, torch.ones(2, 2), torch.tensor([0, 1]), reduction="none")
+    assert losses[0].item() == 0

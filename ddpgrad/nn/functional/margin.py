@@ -177,7 +177,7 @@ def cosine_embedding_loss(
     smallest = 1e-12  # added to both squares, so that zero vectors have a cosine
     squares = ((input1 * input1).sum(-1) + smallest) * ((input2 * input2).sum(-1) + smallest)
     cosine = (input1 * input2).sum(-1) / sqrt(squares)
-    zero = cosine * 0
+    zero = zeros_like(cosine)
     losses = where(eq(target, 1), 1 - cosine, zero) + where(
         eq(target, -1), clamp(cosine - margin, min=0), zero
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import functools
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -13,16 +13,16 @@ from ...autograd.views import check_writable
 from ...backend import dtype as dtypes
 from ...backend.device import CPU
 from ...backend.layout import memory_order
-from ...core.errors import warn_program
 from ...core.overrides import overridable
 from ...core.taping import taped
 from ...core.tensor import Tensor
 from ...random import Generator, source
-from ...random.variates import DIGITS, largest_whole
+from ...random.variates import largest_whole
 from ..dispatch.out import write_out
 from ..dispatch.tensor_function import tensor_function
 from ..indexing.setitem import copy_
 from ..shape.stacking import broadcast_shapes
+from .bounds import within
 from .factories import default_of, dtype_of_out, empty_like, factory, finish, like, number, shape_of
 
 
@@ -82,56 +82,13 @@ def randint(
         low, high, size = 0, low, high
     elif high is None:
         low, high = 0, low
-    low, high = int(number(low)), int(number(high))
+    low, high = operator.index(number(low)), operator.index(number(high))
     if low >= high:
         raise RuntimeError(f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}")
     kind = dtypes.of(dtype or dtypes.int64)
-    low, high = _within(kind, low, high)
+    low, high = within(kind, low, high)
     array = _source(generator).integers(low, high, shape_of("randint", (size,)))
     return _cast(array, kind.numpy)
-
-
-@functools.cache
-def _limits(kind: dtypes.DType) -> tuple[int, int, int]:
-    """The least and the largest number of a dtype, and the largest of those in a row that are whole."""
-    if kind.is_floating_point:
-        largest = int(dtypes.finfo(kind).max)
-        return -largest, largest, largest_whole(kind)
-    if kind.category == 0:
-        return 0, 1, 1
-    info = np.iinfo(kind.numpy)
-    return int(info.min), int(info.max), int(info.max)
-
-
-def _within(kind: dtypes.DType, low: int, high: int) -> tuple[int, int]:
-    """Bounds of integers in [low, high) as `kind` holds them; `RuntimeError` for what is beyond all that it holds.
-
-    Floating-point types do not hold all integers beyond 2**digits, of which a warning tells: there a bound that
-    is rounded beyond itself becomes the number before (after) it, as in PyTorch.
-    """
-    least, largest, exact = _limits(kind)
-    for name, value in (("from", low), ("to - 1", high - 1)):
-        if not least <= value <= largest:
-            raise RuntimeError(
-                f"{name} is out of bounds for {kind.name}: {value} is not in [{least}, {largest}]"
-            )
-        if kind.is_floating_point and not -exact <= value <= exact:
-            warn_program(
-                f"{name} is out of bounds [-{exact}, {exact}]. Due to precision limitations {kind.name} can support "
-                "discrete uniform distribution only within this range.",
-            )
-    if kind.is_floating_point:
-        digits = DIGITS[kind.name]
-        after, before = int(float(kind.numpy.type(low + 1))), int(float(kind.numpy.type(high - 1)))
-        if after < low:
-            low = after + (1 << (abs(low + 1).bit_length() - digits))
-        if before >= high:
-            high = before - (1 << (abs(high - 1).bit_length() - digits))
-        if low >= high:
-            raise RuntimeError(
-                f"random_ expects 'from' casted to dtype to be less than 'to' casted to dtype, but got from={low} >= to={high}"
-            )
-    return low, high
 
 
 def _randint_of_shape(size: Any, low: Any = None, high: Any = None, **options: Any) -> Tensor:
@@ -150,7 +107,11 @@ def randperm(n: int, *, generator: Generator | None = None, dtype: Any = None) -
     """A random order of 0 … n-1."""
     if n < 0:
         raise RuntimeError(f"Trying to create tensor with negative dimension {n}: [{n}]")
-    return _cast(_source(generator).permutation(n), dtypes.numpy_of(dtype or dtypes.int64))
+    kind = dtypes.of(dtype or dtypes.int64)
+    if kind.category in (0, 3):
+        raise NotImplementedError(f'"randperm" not implemented for {kind.name}')
+    within(kind, 0, max(n, 1))
+    return _cast(_source(generator).permutation(n), kind.numpy)
 
 
 rand_like, randint_like = like(rand), like(_randint_of_shape)
@@ -227,6 +188,10 @@ def bernoulli(input: Tensor, p: float | None = None, *, generator: Generator | N
 @overridable
 def poisson(input: Tensor, generator: Generator | None = None) -> Tensor:
     """Counts drawn from the Poisson distributions whose rates are the elements."""
+    if not input.is_floating_point():
+        raise NotImplementedError(
+            f'"poisson" not implemented for {input.dtype.name}: rates are floating point'
+        )
     drawn = _source(generator, input).poisson(_read(input))
     return _without_slope(finish(_cast(drawn, input.dtype.numpy), input.device), input)
 
@@ -382,7 +347,7 @@ def random_(self: Tensor, *bounds: int | None, generator: Generator | None = Non
     high = largest_whole(kind) + 1 if high is None else int(number(high))
     if low >= high:
         raise RuntimeError(f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}")
-    low, high = _within(kind, low, high)
+    low, high = within(kind, low, high)
     return _overwrite(self, _source(generator, self).integers(low, high, shape))
 
 

@@ -67,6 +67,7 @@ def _steps(name: str, start: Any, end: Any, steps: Any, dtype: Any, xp: Any, rou
         out, half = xp.empty(count, kind if rounded else wide), min(max(count // 2, 1), count)
         evenly(out[:half], start, step, wide, xp)
         evenly(out[half:], end, step, wide, xp, half + 1 - count)
+        out[-1:] += 0  # no step from an end of 0 may be -0
     return out, kind
 
 

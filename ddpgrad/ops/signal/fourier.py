@@ -146,6 +146,8 @@ def _declared(name: str, doc: str, function: Callable[P, Tensor]) -> TakesOut[P,
 
 def _along_one(name: str, transform: Callable[..., Tensor], forward: bool, doc: str):
     def function(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None) -> Tensor:
+        if n == -1:  # which stands for the length of the input among several sizes only
+            raise RuntimeError(f"Invalid number of data points ({n}) specified")
         return transform(name, input, None if n is None else (n,), (dim,), norm, forward)
 
     return _declared(name, doc, function)
@@ -253,8 +255,10 @@ fft_hfft2 = _over_two("hfft2", _c2r, True, "`hfftn` along two dimensions.")
 # -- frequencies and shifts ----------------------------------------------------------------------------------
 
 
-def _frequencies(values: np.ndarray, dtype: Any, device: Any, requires_grad: bool) -> Tensor:
+def _frequencies(cycles: np.ndarray, span: float, dtype: Any, device: Any, requires_grad: bool) -> Tensor:
     target = dtypes.get_default_dtype() if dtype is None else dtypes.of(dtype)
+    with np.errstate(divide="ignore", invalid="ignore"):  # of samples without a distance
+        values = cycles * (np.float64(1.0) / span)
     return finish(values.astype(target.numpy), device, requires_grad)
 
 
@@ -268,7 +272,7 @@ def fftfreq(
     requires_grad: bool = False,
 ) -> Tensor:
     """The frequencies of `fft`'s elements for `n` samples that lie `d` apart: 0, positive, then negative ones."""
-    return _frequencies(np.fft.fftfreq(n, d), dtype, device, requires_grad)
+    return _frequencies(np.fft.ifftshift(np.arange(n) - n // 2), n * d, dtype, device, requires_grad)
 
 
 def rfftfreq(
@@ -281,7 +285,7 @@ def rfftfreq(
     requires_grad: bool = False,
 ) -> Tensor:
     """The frequencies of `rfft`'s elements for `n` samples that lie `d` apart."""
-    return _frequencies(np.fft.rfftfreq(n, d), dtype, device, requires_grad)
+    return _frequencies(np.arange(n // 2 + 1), n * d, dtype, device, requires_grad)
 
 
 def _shifted(name: str, input: Tensor, dim: Any, half: Any) -> Tensor:
