@@ -100,3 +100,17 @@ def test_nan_to_num_knows_bfloat16(count: int) -> None:
     top = torch.finfo(torch.bfloat16).max
     assert x.nan_to_num()[:3].tolist() == [0, top, -top]
     assert x.nan_to_num(nan=1, posinf=2)[:3].tolist() == [1, 2, -top]
+
+
+def test_matrices_and_sets_of_16_bit_numbers() -> None:
+    for dtype in (torch.bfloat16, torch.float16):
+        out = torch.linalg.matrix_exp(torch.zeros(2, 2, dtype=dtype))
+        assert out.dtype is dtype and out.tolist() == [[1, 0], [0, 1]]
+        with pytest.raises(NotImplementedError, match="det"):
+            torch.linalg.det(torch.ones(2, 2, dtype=dtype))
+        many = torch.tensor([float("nan")] * 12 + [0.0] + [float("inf")] * 12, dtype=dtype)
+        assert torch.isin(torch.tensor([float("inf"), 1.0, 0.0], dtype=dtype), many).tolist() == [
+            True,
+            False,
+            True,
+        ]

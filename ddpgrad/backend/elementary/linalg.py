@@ -16,6 +16,7 @@ import numpy as np
 
 from ..dtype import NARROW
 from ..registry import backend_for
+from .arithmetic import in_float32
 
 Array = Any
 
@@ -139,6 +140,7 @@ def linear_algebra(xp: ModuleType) -> dict[str, Any]:
             out[..., k + 1 :, k + 1 :] -= below[..., None] * out[..., k, None, k + 1 :]
         return out, pivots, rows
 
+    @in_float32
     def matrix_exp(A: Array) -> Array:
         if not A.size:
             return xp.array(A, copy=True)

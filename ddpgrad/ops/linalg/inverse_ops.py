@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from ...core.tensor import Tensor
+from ..dispatch.autocast import in_float32
 from ..dispatch.declare import TensorLike, composite, op, primitive
 from .adjoint import adjoint, conjugate, is_complex, transposed
 
@@ -138,6 +139,10 @@ def _adapt_det(A: Tensor) -> tuple[Tensor]:
         raise RuntimeError(
             f"linalg.det: A must be batches of square matrices, but they are {' by '.join(map(str, A.shape[-2:]))} "
             "matrices"
+        )
+    if A.dtype.itemsize < 4 and not in_float32(A):
+        raise NotImplementedError(
+            f"linalg.det: not implemented for {A.dtype.name}; convert it, as by A.float()"
         )
     return (A,)
 
