@@ -77,8 +77,10 @@ def order(parameter: Array) -> Dims | None:
 
     RuntimeError for a parameter that was expanded: it would be updated several times.
     """
-    if 0 in parameter.strides and any(
-        n > 1 for n, step in zip(parameter.shape, parameter.strides, strict=True) if not step
+    if (
+        parameter.size
+        and 0 in parameter.strides
+        and any(n > 1 for n, step in zip(parameter.shape, parameter.strides, strict=True) if not step)
     ):
         raise RuntimeError(
             f"unsupported operation: more than one element of a parameter (shape {list(parameter.shape)}) refers to a single "
