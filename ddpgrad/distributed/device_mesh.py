@@ -6,7 +6,7 @@ one dimension, or two: replicas within a host and between hosts.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,7 @@ class DeviceMesh:
     """
 
     _flat: ProcessGroup | None = None  # of all ranks, once it was asked for
+    _flats: Mapping[str, DeviceMesh] = {}
 
     def __init__(
         self, device_type: str, mesh: Any, *, mesh_dim_names: Sequence[str] | None = None, **options: Any
@@ -37,6 +38,8 @@ class DeviceMesh:
             raise RuntimeError(
                 f"mesh_dim_names must have one name a dimension: {len(self.mesh_dim_names)} names for shape {self.shape}"
             )
+        if self.mesh_dim_names and len(set(self.mesh_dim_names)) < len(self.mesh_dim_names):
+            raise RuntimeError(f"Each mesh_dim_name must be unique, got {self.mesh_dim_names}")
         if len(np.unique(self._ranks)) != self._ranks.size:
             raise RuntimeError(f"a mesh has each rank once, got {self._ranks.tolist()}")
         self._parts: dict[int, Any] = {}
@@ -60,7 +63,7 @@ class DeviceMesh:
         mesh: the numbers of all ranks; it may be left out where there is one dimension.
         """
         groups = [group] if isinstance(group, ProcessGroup) else list(group)
-        if mesh is None and len(groups) > 1:
+        if mesh is None and not isinstance(group, ProcessGroup):
             raise ValueError("Must pass mesh if passing multiple ProcessGroups")
         ranks = np.asarray(groups[0].ranks if mesh is None else mesh, np.int64)
         if ranks.ndim != len(groups) or (mesh_dim_names and len(mesh_dim_names) != ranks.ndim):
@@ -82,7 +85,7 @@ class DeviceMesh:
     @property
     def mesh(self) -> Tensor:
         """The ranks' numbers in the world."""
-        return wrap(self._ranks)
+        return wrap(self._ranks.astype(np.int32))
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -119,18 +122,20 @@ class DeviceMesh:
         """This rank's place along `mesh_dim`."""
         return self.get_group(self._dim("get_local_rank", mesh_dim)).rank()
 
-    def get_coordinate(self) -> list[int] | None:
+    def get_coordinate(self) -> tuple[int, ...] | None:
         """This rank's place in each dimension; None outside the mesh."""
         place = np.argwhere(self._ranks == self.get_rank())
-        return place[0].tolist() if len(place) else None
+        return tuple(place[0].tolist()) if len(place) else None
 
     def __getitem__(self, name: str | Sequence[str]) -> DeviceMesh:
         """The part of this rank along the dimension `name`, or along several."""
+        if isinstance(name, str) and name in self._flats:
+            return self._flats[name]
         names = (name,) if isinstance(name, str) else tuple(name)
         dims = [self._dim("mesh[...]", n) for n in names]
         if len(set(dims)) < len(dims):
             raise KeyError(f"mesh[...]: each dimension once, got {names}")
-        here = self.get_coordinate() or [0] * self.ndim
+        here = self.get_coordinate() or (0,) * self.ndim
         index = tuple(slice(None) if d in dims else at for d, at in enumerate(here))
         ranks = self._ranks[index].transpose([sorted(dims).index(d) for d in dims])
         return _mesh(DeviceMesh, self.device_type, ranks, [self._groups[d] for d in dims], names)
@@ -142,7 +147,10 @@ class DeviceMesh:
         if self._flat is None:
             self._flat = _line(self._ranks.reshape(1, -1), use_local_synchronization=True)
         name = mesh_dim_name or "_".join(self.mesh_dim_names or ()) or None
-        return _mesh(DeviceMesh, self.device_type, self._ranks.reshape(-1), [self._flat], name and (name,))
+        made = _mesh(DeviceMesh, self.device_type, self._ranks.reshape(-1), [self._flat], name and (name,))
+        if name is not None:
+            self._flats = {**self._flats, name: made}
+        return made
 
     def _divided(self, size: int) -> ProcessGroup:
         """This rank's group of `size` neighbours along the last dimension. All ranks call it, the first time together."""
@@ -170,6 +178,15 @@ class DeviceMesh:
         if mesh_dim is None and self.ndim > 1:
             raise RuntimeError(f"{caller}(): say which of the {self.ndim} dimensions, as mesh_dim")
         return mesh_dim or 0
+
+    def __enter__(self) -> DeviceMesh:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> DeviceMesh:
+        return self  # as its groups
 
     def __repr__(self) -> str:
         names = f", mesh_dim_names={self.mesh_dim_names}" if self.mesh_dim_names else ""
@@ -205,6 +222,11 @@ def init_device_mesh(
     **options: Any,
 ) -> DeviceMesh:
     """The first ranks of the world as a grid of `mesh_shape`, row by row. Every rank calls it."""
+    if ":" in device_type:
+        raise RuntimeError(
+            f"Device type with index is not supported but got {device_type}. The device is that of each rank; "
+            f"pass {device_type.partition(':')[0]!r}"
+        )
     if not process_group.is_initialized():
         process_group.init_process_group()
     size, wanted = process_group.get_world_size(), int(np.prod(mesh_shape))

@@ -166,7 +166,7 @@ def test_meshes_have_lines_groups_and_places():
         rank, mesh = dist.get_rank(), grid(2, 3)
         assert (mesh.ndim, mesh.shape, mesh.size(), mesh.size(1)) == (2, (2, 3), 6, 3)
         assert mesh.mesh_dim_names == NAMES and mesh.mesh.tolist() == [[0, 1, 2], [3, 4, 5]]
-        assert mesh.get_coordinate() == [rank // 3, rank % 3]
+        assert mesh.get_coordinate() == (rank // 3, rank % 3)
         assert (mesh.get_local_rank("replicate"), mesh.get_local_rank(1)) == (rank // 3, rank % 3)
         assert mesh.get_group("shard").ranks == tuple(range(rank // 3 * 3, rank // 3 * 3 + 3))
         line = mesh["shard"]

@@ -18,7 +18,7 @@ def test_a_grid_of_ranks():
     def run():
         mesh = dist.init_device_mesh("cpu", (2, 3), mesh_dim_names=("host", "local"))
         rank = dist.get_rank()
-        assert mesh.get_coordinate() == [rank // 3, rank % 3]
+        assert mesh.get_coordinate() == (rank // 3, rank % 3)
         assert mesh.mesh.tolist() == [[0, 1, 2], [3, 4, 5]]
         assert (mesh.size(), mesh.size(1), mesh.ndim, mesh.shape) == (6, 3, 2, (2, 3))
         totals = []
@@ -36,6 +36,14 @@ def test_a_grid_of_ranks():
         assert dist.init_device_mesh("cpu", (2, 2)).mesh.tolist() == [[0, 1], [2, 3]]
         with pytest.raises(RuntimeError, match="Mesh should not be bigger than default world size 6"):
             dist.init_device_mesh("cpu", (7,))
+        with pytest.raises(RuntimeError, match="must be unique"):
+            dist.init_device_mesh("cpu", (2, 3), mesh_dim_names=("host", "host"))
+        with pytest.raises(RuntimeError, match="with index is not supported"):
+            dist.init_device_mesh("cpu:0", (6,))
+        assert mesh._flatten("all").size() == mesh["all"].size() == 6
+        assert copy.deepcopy(mesh) == mesh
+        with mesh as same:
+            assert same is mesh
         dist.destroy_process_group()
         return totals
 
