@@ -188,3 +188,16 @@ def test_what_decides_about_gradients_after_backward_does_not_go_with_updates_wi
 
     ranks(1, program)
     assert "`step()` should not be included" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "text"), [([], ValueError, "empty parameter list"), ([3], TypeError, "got int")]
+)
+def test_no_parameters_are_refused(given, error, text):
+    def program():
+        dist.init_process_group()
+        with pytest.raises(error, match=text):
+            ZeroRedundancyOptimizer(given, torch.optim.SGD, lr=0.1)
+        dist.destroy_process_group()
+
+    dist.simulate(program, 2)

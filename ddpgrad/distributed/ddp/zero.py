@@ -48,10 +48,17 @@ class ZeroRedundancyOptimizer(Optimizer):
         self._owners: dict[Tensor, int] = {}
         self._whole: dict[str, Any] | None = None
         given: list[Any] = list(params)
+        if not given:
+            raise ValueError("ZeroRedundancyOptimizer: the optimizer got an empty parameter list")
         groups = [dict(g) for g in given] if given and isinstance(given[0], dict) else [{"params": given}]
         for group in groups:
             listed = [group["params"]] if isinstance(group["params"], Tensor) else list(group["params"])
             group["params"] = listed
+            wrong = [p for p in listed if not isinstance(p[1] if isinstance(p, tuple) else p, Tensor)]
+            if wrong:
+                raise TypeError(
+                    f"ZeroRedundancyOptimizer: params must be Tensors or groups of them, got {type(wrong[0]).__name__}"
+                )
             self._deal([p[1] if isinstance(p, tuple) else p for p in listed])
         self.optim = optimizer_class([self._own(group) for group in groups], **defaults)
         super().__init__(groups, self.optim.defaults)
