@@ -211,7 +211,8 @@ def fingerprint(model: nn.Module) -> str:
     """A hash over all parameters. All ranks call it, since a sharded model is gathered."""
     digest = hashlib.sha256()
     for p in model.parameters():
-        whole = p.full_tensor() if isinstance(p, DTensor) else p.detach()
+        p = p.detach()
+        whole = p.full_tensor() if isinstance(p, DTensor) else p
         digest.update(np.ascontiguousarray(whole.cpu().numpy()).tobytes())
     return digest.hexdigest()
 

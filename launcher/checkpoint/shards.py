@@ -123,7 +123,7 @@ def _by_rows(state: Any, first: bool) -> Any:
         state = state.by_rows()
         rows = state.local_rows
         mine = first or (rows and state.is_first_replica)
-        return {ROWS: {str(rows.start): state.to_local()} if mine else {}}
+        return {ROWS: {str(rows.start): state.part()} if mine else {}}
     if not isinstance(state, dict):
         return state
     kept = {k: _by_rows(v, first) for k, v in state.items() if first or isinstance(v, (dict, DTensor))}

@@ -99,7 +99,8 @@ def digest(model: nn.Module) -> str:
     """Of all parameters, whole."""
     found = hashlib.sha256()
     for p in model.parameters():
-        whole = p.full_tensor() if hasattr(p, "full_tensor") else p.detach()
+        p = p.detach()
+        whole = p.full_tensor() if hasattr(p, "full_tensor") else p
         found.update(whole.cpu().numpy().tobytes())
     return found.hexdigest()[:12]
 

@@ -95,7 +95,7 @@ def local(value: Tensor) -> tuple[Tensor, range]:
     if not isinstance(value, DTensor):
         return value.detach(), range(len(value) if value.ndim else 0)
     value = value.by_rows()
-    return value.to_local(), value.local_rows
+    return value.part(), value.local_rows
 
 
 def describe(value: Any) -> list[Any]:

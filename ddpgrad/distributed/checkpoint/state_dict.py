@@ -263,7 +263,7 @@ def _delivered(state: dict[str, Any], options: StateDictOptions) -> dict[str, An
 
     def made(value: Tensor) -> Tensor | None:
         if options.full_state_dict and isinstance(value, DTensor):
-            value = value.full_tensor()
+            value = value.whole()
         if not options.cpu_offload:
             return value
         return value.cpu() if here else None  # at once, so that a GPU has room for one whole tensor at a time

@@ -101,7 +101,7 @@ def has_gradient(owner: Tensor) -> bool:
     grad: Any = owner.grad
     if grad is None:
         return False
-    return bool((grad.to_local() if hasattr(grad, "to_local") else grad).count_nonzero())
+    return bool((grad.part() if hasattr(grad, "to_local") else grad).count_nonzero())
 
 
 def arrival(owner: ref[Any], which: Any) -> Callable[..., None]:

@@ -208,7 +208,7 @@ class FullyShardedDataParallel(Module):
             for group in state.groups:
                 group.reshard()
                 for m in group.members:
-                    whole = m.sharded.full_tensor()
+                    whole = m.sharded.whole()
                     held.append(
                         (m, Parameter(whole.cpu() if offload_to_cpu else whole, m.sharded.requires_grad))
                     )
@@ -222,7 +222,7 @@ class FullyShardedDataParallel(Module):
                     vars(owner)[name] = member.sharded
                 if writeback:
                     with no_grad():
-                        member.sharded.to_local().copy_(whole[member.layout.index])
+                        member.sharded.part().copy_(whole[member.layout.index])
 
     @contextmanager
     def no_sync(self) -> Iterator[None]:
@@ -302,7 +302,7 @@ class FullyShardedDataParallel(Module):
         dropped = getattr(config, "rank0_only", False) and get_rank() > 0
         for name, value in list(state.items()):
             if isinstance(value, DTensor) and isinstance(config, FullStateDictConfig):
-                value = value.full_tensor()
+                value = value.whole()
             # One by one, so that a GPU has room for one whole tensor at a time.
             state[name] = (
                 None

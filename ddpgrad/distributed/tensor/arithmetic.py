@@ -98,7 +98,7 @@ def _by_element(name: str) -> Callable[..., Any]:
             return wrap(self._taken(value)) if isinstance(value, Tensor) and value.ndim else value
 
         with no_grad():
-            found = getattr(self.to_local(), name)(
+            found = getattr(self.part(), name)(
                 *map(part, args), **{key: part(value) for key, value in kwargs.items()}
             )
         return self._with(found._array) if isinstance(found, Tensor) else found
@@ -112,7 +112,7 @@ def _of_the_whole(name: str) -> Callable[..., Any]:
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
         _check(name, self)
         with no_grad():
-            found = getattr(self.full_tensor(), name)(*args, **kwargs)
+            found = getattr(self.whole(), name)(*args, **kwargs)
         return self.replicated(found) if type(found) is Tensor else found
 
     return _named(method, name, "of the whole, with its bits on one rank. Collective.")

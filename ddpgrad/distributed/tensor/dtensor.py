@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn, Self
 
 from ... import ops  # noqa: F401 - gives the class Tensor its methods
-from ...autograd.grad_mode import no_grad
+from ...autograd.grad_mode import is_grad_enabled, no_grad
 from ...backend.registry import to_device
 from ...core.overrides import disabled
 from ...core.size import Size
@@ -17,6 +18,7 @@ from ...ops.creation.factories import empty
 from ..device_mesh import DeviceMesh
 from ..tensor_work import on_host
 from .arithmetic import methods
+from .history import part_of, whole_of
 from .layout import Layout, Placement, Replicate, Shard
 from .parts import WHY_NOT, placed, plain
 
@@ -44,10 +46,21 @@ class DTensor(Tensor):
         device_mesh: DeviceMesh,
         placements: Sequence[Placement] = (Shard(0),),
         *,
+        run_check: bool = False,
         shape: Sequence[int] | None = None,
         **options: Any,
     ) -> DTensor:
-        """The tensor of which each rank has its `local_tensor`. shape: of the whole; by default found out, together."""
+        """The tensor of which each rank has its `local_tensor`, without history.
+
+        shape: of the whole; by default found out, together. run_check: what all ranks are to have alike is the first
+        one's, which overwrites that of the others.
+        """
+        if local_tensor.requires_grad and is_grad_enabled():
+            warnings.warn(
+                "DTensor.from_local(): what is computed of a DTensor has no history, so that no gradient comes back to "
+                "local_tensor, which requires one; pass local_tensor.detach() if that is meant",
+                stacklevel=2,
+            )
         if shape is None:
             shape = list(local_tensor.shape)
             for dim, placement in enumerate(placements):
@@ -65,6 +78,12 @@ class DTensor(Tensor):
                 f"DTensor.from_local(): {list(layout.placements)} gives rank {layout.communicator.rank} the "
                 f"{'columns' if layout.axis else 'rows'} {span.start} to {span.stop - 1} of shape {list(shape)}, and it has {own}"
             )
+        if run_check and not local_tensor.is_meta:
+            for dim, placement in enumerate(layout.placements):
+                if isinstance(placement, Replicate):
+                    host = on_host(local_tensor).copy()
+                    device_mesh.get_group(dim).communicator.broadcast(host, 0, "DTensor.from_local")
+                    local_tensor.detach()[...] = wrap(to_device(host, local_tensor.device))
         return dtensor(local_tensor._array, layout)
 
     # -- what is said of the whole -----------------------------------------------------------
@@ -100,7 +119,7 @@ class DTensor(Tensor):
 
     def __repr__(self) -> str:
         return (
-            f"DTensor(local_tensor={self.to_local()}, device_mesh={self.device_mesh}, "
+            f"DTensor(local_tensor={self.part()}, device_mesh={self.device_mesh}, "
             f"placements={self.placements})"
         )
 
@@ -111,20 +130,34 @@ class DTensor(Tensor):
         )
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        return memo.setdefault(id(self), self._with(self.to_local().clone()._array, type(self)))
+        return memo.setdefault(id(self), self._with(self.part().clone()._array, type(self)))
 
     # -- parts and the whole -----------------------------------------------------------------
 
-    def to_local(self) -> Tensor:
-        """This rank's part; memory is shared."""
-        array = self._array
-        local = wrap(plain(array))
+    def part(self) -> Tensor:
+        """This rank's part, without history; memory is shared."""
+        local = wrap(plain(self._array))
         local._versions = self._versions
         return local
 
-    def full_tensor(self) -> Tensor:
-        """All of it, as an ordinary tensor of its own, on every rank and on the device of its part. Collective."""
-        return wrap(self._layout.whole(self.to_local()._array, f"full_tensor of shape {list(self.shape)}"))
+    def to_local(self, *, grad_placements: Any = None) -> Tensor:
+        """This rank's part; memory is shared. The gradient of a part is that of the DTensor there."""
+        if self._requires_grad and is_grad_enabled() and not self._layout.op:
+            return part_of(self)
+        return self.part()
+
+    def full_tensor(self, *, grad_placements: Any = None) -> Tensor:
+        """All of it, as an ordinary tensor of its own, on every rank and on the device of its part. Collective.
+
+        Of its gradient, which is taken to be the same on all ranks, each rank keeps its part.
+        """
+        if self._requires_grad and is_grad_enabled() and not self._layout.op:
+            return whole_of(self)
+        return self.whole()
+
+    def whole(self) -> Tensor:
+        """As `full_tensor`, without history."""
+        return wrap(self._layout.whole(self.part()._array, f"full_tensor of shape {list(self.shape)}"))
 
     def redistribute(
         self, device_mesh: DeviceMesh | None = None, placements: Sequence[Placement] = (), **options: Any
@@ -135,7 +168,7 @@ class DTensor(Tensor):
             raise NotImplementedError(
                 "redistribute: a tensor is not made Partial: DTensor.from_local() makes one of the ranks' parts"
             )
-        return dtensor(self.full_tensor()._array[layout.index].copy(), layout)
+        return dtensor(self.whole()._array[layout.index].copy(), layout)
 
     @property
     def is_by_rows(self) -> bool:
@@ -171,7 +204,7 @@ class DTensor(Tensor):
         self, make: Any, args: Any, kwargs: Any, dtype: Any, device: Any, trained: bool
     ) -> DTensor:
         """What `make`, such as `zeros_like`, makes of each rank's part."""
-        part = make(self.to_local(), *args, dtype=dtype, device=device, **kwargs)
+        part = make(self.part(), *args, dtype=dtype, device=device, **kwargs)
         return self._with(part._array).requires_grad_(trained)
 
     def _with(self, array: Any, cls: type | None = None) -> Any:
@@ -189,7 +222,7 @@ class DTensor(Tensor):
                     f"a DTensor of shape {list(value.shape)}, {value.placements} does not lie as one of shape "
                     f"{list(self.shape)}, {self.placements}: redistribute() it, or take its full_tensor()"
                 )
-            return value.to_local()._array
+            return value.part()._array
         if tuple(value.shape) != self._layout.shape:
             raise ValueError(
                 f"a DTensor of shape {list(self.shape)} cannot take a tensor of shape {list(value.shape)}"
@@ -222,11 +255,11 @@ class DTensor(Tensor):
 
     def clone(self, *args: Any, **options: Any) -> Tensor:
         """A copy, without history."""
-        return self._with(self.to_local().clone()._array)
+        return self._with(self.part().clone()._array)
 
     def to(self, *args: Any, **kwargs: Any) -> Tensor:
         """The same in another dtype; without history."""
-        return self._with(self.to_local().to(*args, **kwargs)._array)
+        return self._with(self.part().to(*args, **kwargs)._array)
 
     def cpu(self, *args: Any, **options: Any) -> Tensor:
         return self.to("cpu", *args, **options)
@@ -235,7 +268,7 @@ class DTensor(Tensor):
         return self.to("cuda" if device is None else device, *args, **options)
 
     def contiguous(self, *args: Any, **options: Any) -> Tensor:
-        return self._with(self.to_local().contiguous(*args, **options)._array)
+        return self._with(self.part().contiguous(*args, **options)._array)
 
     def numpy(self, *, force: bool = False) -> NoReturn:
         raise NotImplementedError(f"numpy: {WHY_NOT}")
@@ -246,14 +279,14 @@ class DTensor(Tensor):
     def __setitem__(self, index: Any, value: Any) -> None:
         if index is not Ellipsis:
             raise NotImplementedError(f"writing by index: {WHY_NOT}")
-        self.copy_(value) if isinstance(value, Tensor) else self.to_local().fill_(value)
+        self.copy_(value) if isinstance(value, Tensor) else self.part().fill_(value)
 
     def item(self) -> Any:
-        return self.full_tensor().item()
+        return self.whole().item()
 
     def copy_(self, src: Any, non_blocking: bool = False) -> Tensor:
         """Overwrite with `src`, which lies likewise or is the whole, on all ranks alike."""
-        self.to_local().copy_(wrap(self._taken(src)))
+        self.part().copy_(wrap(self._taken(src)))
         return self
 
     @staticmethod
@@ -333,7 +366,7 @@ def _elementwise(name: str) -> Callable[..., Any]:
 
         given = {key: part(value) for key, value in kwargs.items()}
         with no_grad():
-            getattr(self.to_local(), name)(*[part(value) for value in args], **given)
+            getattr(self.part(), name)(*[part(value) for value in args], **given)
         return self
 
     method.__name__ = method.__qualname__ = name

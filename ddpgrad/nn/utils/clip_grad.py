@@ -43,7 +43,8 @@ def get_total_norm(
     if norm_type == 2.0:
         total = _euclidean(parts)
     else:
-        total = norm(stack([to(norm(part, norm_type), parts[0].device) for part in parts]), norm_type)
+        wholes = (part.whole() if _is_part(part) else part for part in parts)  # type: ignore[attr-defined]
+        total = norm(stack([to(norm(whole, norm_type), parts[0].device) for whole in wholes]), norm_type)
     if error_if_nonfinite and not math.isfinite(float(total)):
         raise RuntimeError(
             f"The total norm of order {norm_type} for gradients from `parameters` is non-finite ({float(total)}), so "
@@ -51,9 +52,14 @@ def get_total_norm(
             "`error_if_nonfinite=False`"
         )
     for part in parts:
-        if part.__class__ is not Tensor and hasattr(part, "replicated"):  # of which ranks have parts
+        if _is_part(part):
             return part.replicated(total)  # type: ignore[attr-defined]
     return total
+
+
+def _is_part(tensor: Tensor) -> bool:
+    """Whether this rank has a part of it: a DTensor."""
+    return tensor.__class__ is not Tensor and hasattr(tensor, "replicated")
 
 
 def _euclidean(parts: list[Tensor]) -> Tensor:
