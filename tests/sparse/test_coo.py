@@ -151,6 +151,20 @@ def test_kinds_and_parts() -> None:
         assert torch.sparse.check_sparse_tensor_invariants.is_enabled()
 
 
+def test_a_batch_of_sparse_matrices_is_multiplied_matrix_by_matrix() -> None:
+    s = torch.sparse_coo_tensor([[0, 1, 0], [2, 1, 0], [0, 3, 1]], torch.tensor([1.0, 2.0, 3.0]), (2, 3, 4))
+    dense = torch.arange(40.0).reshape(2, 4, 5).requires_grad_()
+    x, weights = s.coalesce().requires_grad_(), torch.arange(30.0).reshape(2, 3, 5)
+    (torch.bmm(x, dense) * weights).sum().backward()
+    whole, other = s.to_dense().requires_grad_(), dense.detach().clone().requires_grad_()
+    (torch.bmm(whole, other) * weights).sum().backward()
+    torch.testing.assert_close(torch.bmm(s, dense), torch.bmm(whole, other))
+    torch.testing.assert_close(x.grad.to_dense(), whole.grad)
+    torch.testing.assert_close(dense.grad, other.grad)
+    with pytest.raises(RuntimeError, match="a sparse batch of matrices"):
+        s @ torch.ones(4, 5)
+
+
 def test_a_program_may_say_that_places_are_in_order() -> None:
     s = torch.sparse_coo_tensor(torch.tensor([[0, 1]]), torch.ones(2), (2,))
     assert not s.is_coalesced() and s._coalesced_(True) is s and s.is_coalesced()

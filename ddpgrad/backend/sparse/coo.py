@@ -200,6 +200,8 @@ class COO(HeldElements):
         self.coalesced = True
 
     def dot(self, other: Array) -> Array:
+        if self.ndim == self.sparse_dim == 3 and not isinstance(other, HeldElements):
+            return self._dot_batch(other)
         if self.ndim != 2 or self.sparse_dim != 2:
             raise RuntimeError(
                 f"a product with a sparse tensor takes a matrix of two sparse dimensions, got shape {list(self.shape)} "
@@ -218,6 +220,19 @@ class COO(HeldElements):
         else:
             product = added_rows(self.values[:, None] * wide[columns], rows, self.shape[0])
         return product.reshape(self.shape[0], *other.shape[1:])
+
+    def _dot_batch(self, other: Array) -> Array:
+        """Matrix by matrix: one product with a matrix that has those of the batch along its diagonal."""
+        count, rows, columns = self.shape
+        if other.shape[:-1] != (count, columns):
+            raise RuntimeError(
+                f"a product with a sparse batch of matrices takes another of matrices, got shapes {list(self.shape)} and "
+                f"{list(other.shape)}"
+            )
+        batch, row, column = self.indices
+        indices = np.stack([batch * rows + row, batch * columns + column])
+        blocks = self.like(indices, self.values, (count * rows, count * columns), self.coalesced)
+        return blocks.dot(other.reshape(count * columns, -1)).reshape(count, rows, other.shape[-1])
 
     def _dot_sparse(self, other: COO) -> COO:
         right = other.coalesce()  # in order of its rows
