@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ import ddpgrad
 from ddpgrad.core import rank_local
 from ddpgrad.core.environment import numba_enabled
 from ddpgrad.random import Generator, fork_rng, get_rng_state, rank_generator, set_rng_state
+from ddpgrad.random.variates import largest
 
 SHAPES = [(), (1,), (7,), (15,), (16,), (17,), (33,), (40,), (64, 5)]
 
@@ -252,3 +254,11 @@ def test_integers_of_all_64_bits_are_pytorchs(torch):
     assert (
         got.tolist() == torch.empty(5, dtype=torch.int64).random_(-(2**63), None, generator=theirs).tolist()
     )
+
+
+@given(st.integers(1, 40), st.integers(1, 40), st.integers(1, 3), st.randoms(use_true_random=False))
+def test_few_of_many_are_chosen_as_in_a_whole_order(n: int, count: int, rows: int, random: Any) -> None:
+    scores = np.array([[random.randrange(6) for _ in range(n)] for _ in range(rows)], np.float32)
+    count = min(count, n)
+    expected = np.argsort(-scores, axis=-1, kind="stable")[..., :count]
+    np.testing.assert_array_equal(largest(scores, count), expected)

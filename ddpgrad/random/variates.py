@@ -68,6 +68,21 @@ def folded(words: Any, low: int, span: int) -> Any:
     return words.view(np.int64)
 
 
+def largest(scores: np.ndarray, count: int) -> np.ndarray:
+    """The places of the `count` largest of (..., n), in their order and the first of equal ones first: int64 (..., count)."""
+    if count == 1:
+        return scores.argmax(-1, keepdims=True)
+    n = scores.shape[-1]
+    if count > n >> 3 or not scores.size:
+        return np.argsort(-scores, axis=-1, kind="stable")[..., :count]
+    least = np.partition(scores, n - count, axis=-1)[..., n - count]
+    rows = []
+    for row, bound in zip(scores.reshape(-1, n), least.reshape(-1), strict=True):
+        places = np.flatnonzero(row >= bound)
+        rows.append(places[np.argsort(-row[places], kind="stable")[:count]])
+    return np.stack(rows).reshape(*scores.shape[:-1], count)
+
+
 class Variates:
     """What `Generator` draws besides uniform and normal numbers, integers and permutations."""
 
@@ -314,12 +329,12 @@ class Variates:
         if num_samples == 1 or not replacement:
             # The first of races whose speeds are the weights: https://doi.org/10.1016/j.ipl.2005.11.003
             scores = weights / self.exponential(weights.shape, kind)
-            return np.argsort(-scores, axis=-1, kind="stable")[..., :num_samples].astype(np.int64)
+            return largest(scores, num_samples)
         cumulative = np.cumsum(weights, axis=-1)
         cumulative /= cumulative[..., -1:]
         draws = self._unit(weights.size // categories * num_samples, np.dtype(np.float64))
         rows = zip(cumulative.reshape(-1, categories), draws.reshape(-1, num_samples), strict=True)
-        found = np.stack([np.searchsorted(row, drawn, side="left") for row, drawn in rows])
+        found = np.stack([row.searchsorted(drawn) for row, drawn in rows])
         return found.astype(np.int64).reshape(*weights.shape[:-1], num_samples)
 
 

@@ -286,5 +286,6 @@ def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> T
     if not r:
         return input[:0]
     choose = itertools.combinations_with_replacement if with_replacement else itertools.combinations
-    chosen = np.array(list(choose(range(input.shape[0]), r)), dtype=np.int64).reshape(-1, r)
+    places = itertools.chain.from_iterable(choose(range(input.shape[0]), r))
+    chosen = np.fromiter(places, np.int64).reshape(-1, r)
     return input[factories.from_numpy(chosen)]

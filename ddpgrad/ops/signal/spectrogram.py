@@ -103,12 +103,7 @@ def stft(
     total = signal.shape[-1]
     if not 0 < n_fft <= total:
         raise RuntimeError(f"stft(): expected 0 < n_fft <= {total}, but got n_fft={n_fft}")
-    starts = np.arange(0, total - n_fft + 1, hop)
-    places = (starts[:, None] + np.arange(n_fft)).reshape(-1)
-    frames = shape.reshape(
-        F.index_select(signal, 1, _indices(signal, places)), (signal.shape[0], len(starts), n_fft)
-    )
-    frames = frames * taper
+    frames = F.unfold(signal, 1, n_fft, hop) * taper
     half = not frames.dtype.is_complex if onesided is None else onesided
     if half and frames.dtype.is_complex:
         raise RuntimeError("Cannot have onesided output if window or input is complex")
