@@ -2,6 +2,7 @@
 
 import io
 import struct
+import wave
 from pathlib import Path
 
 import numpy as np
@@ -181,3 +182,52 @@ def test_a_closed_writer_begins_a_new_file(tmp_path, monkeypatch):
     assert len(files) == 2
     assert writer.log_dir.startswith("runs")
     assert writer.log_dir.endswith("_try")
+
+
+def test_histograms_have_the_lower_limit_of_their_first_bucket_and_no_more_buckets_than_asked_for(tmp_path):
+    with SummaryWriter(tmp_path) as writer:
+        writer.add_histogram("all", np.arange(90), bins=90)
+        writer.add_histogram("joined", np.arange(90), bins=90, max_bins=9)
+    counts = [fields(value(event)[5][0])[7][0] for event in events(tmp_path)]
+    all_counts, joined = (np.frombuffer(packed, "<f8").tolist() for packed in counts)
+    assert all_counts == [0.0] + [1.0] * 90 and joined == [0.0] + [10.0] * 9
+
+
+def test_what_plugins_show_is_written(tmp_path):
+    wave_form = np.array([0.0, 1.0, -2.0, 0.5])
+    with SummaryWriter(tmp_path) as writer:
+        writer.add_pr_curve("curve", np.array([0, 1, 1]), np.array([0.1, 0.5, 0.9]), 3, num_thresholds=5)
+        writer.add_tensor("numbers", ddpgrad.arange(6).reshape(2, 3))
+        writer.add_audio("sound", wave_form, sample_rate=8000)
+        writer.add_custom_scalars({"losses": {"both": ["Multiline", ["a", "b"]]}})
+        with pytest.raises(AssertionError, match="3 tags"):
+            writer.add_custom_scalars_marginchart(["a", "b"])
+        with pytest.raises(ValueError, match="bucket_limits"):
+            writer.add_histogram_raw("h", 0, 1, 2, 1, 1, [1.0], [1, 1])
+    curve, numbers, sound, chart = events(tmp_path)
+    message = fields(value(curve)[8][0])
+    rows = np.frombuffer(message[4][0], "<f4").reshape(6, 5)
+    assert rows[0].tolist() == [2.0, 2.0, 2.0, 1.0, 0.0]  # of the two, as many have at least 0, 1/4, 1/2 ...
+    assert rows[1].tolist() == [1.0, 0.0, 0.0, 0.0, 0.0]
+    assert rows[5].tolist() == [1.0, 1.0, 1.0, 0.5, 0.0]
+    message = fields(value(numbers)[8][0])
+    assert np.frombuffer(message[4][0], "<i8").tolist() == list(range(6))
+    with wave.open(io.BytesIO(fields(value(sound)[6][0])[4][0])) as file:
+        assert (file.getframerate(), file.getnchannels()) == (8000, 1)
+        assert np.frombuffer(file.readframes(4), "<i2").tolist() == [0, 32767, -32767, 16383]
+    assert b"both" in fields(value(chart)[8][0])[8][0]
+
+
+def test_embeddings_are_files_for_the_projector(tmp_path):
+    image_module = pytest.importorskip("PIL.Image")
+    with SummaryWriter(tmp_path) as writer:
+        writer.add_embedding(np.eye(2), ["x", "y"], np.ones((2, 3, 4, 5)), tag="a/b")
+        with pytest.raises(AssertionError, match="labels"):
+            writer.add_embedding(np.eye(2), ["x"])
+    folder = tmp_path / "00000" / "a%2fb"
+    with image_module.open(folder / "sprite.png") as sprite:
+        assert sprite.size == (10, 10)
+    assert (folder / "tensors.tsv").read_text() == "1.0\t0.0\n0.0\t1.0\n"
+    assert (folder / "metadata.tsv").read_text() == "x\ny\n"
+    config = (tmp_path / "projector_config.pbtxt").read_text()
+    assert 'tensor_path: "00000/a%2fb/tensors.tsv"' in config and "single_image_dim: 5" in config

@@ -15,15 +15,15 @@ import numpy as np
 
 from ...compat.settings import say_once
 from ...core.missing import nearest
-from ...core.tensor import Tensor
 from .event_file import EventFile, block, double, doubles, integer, single
+from .plugins import PluginWriter, as_array
 from .summary import hparams
 
 _TEXT, _STRING = "text", 7  # TensorBoard's plugin for texts; TensorFlow's number of the type string
 _number = itertools.count()
 
 
-class SummaryWriter:
+class SummaryWriter(PluginWriter):
     """Writes one event file below `log_dir`, by default `runs/DATE_HOST` and `comment`.
 
     A value is a number, a tensor or an array; `global_step` is its place on the axis. What was written
@@ -61,7 +61,7 @@ class SummaryWriter:
         if isinstance(scalar_value, (list, tuple, dict)) or scalar_value is None:
             kind = type(scalar_value).__name__
             raise NotImplementedError(f"add_scalar: got a {kind}, expected a number, an array or a tensor")
-        number = _array(scalar_value)
+        number = as_array(scalar_value)
         if number.size != 1:
             raise AssertionError(
                 f"add_scalar: scalar should be 0D, got an array of shape {list(number.shape)}"
@@ -78,7 +78,7 @@ class SummaryWriter:
         """Numbers of several curves on one chart; each has an event file in a folder of its own."""
         for tag, value in tag_scalar_dict.items():
             place = str(Path(self.log_dir, f"{main_tag.replace('/', '_')}_{tag}"))
-            content = single(2, float(_array(value).reshape(())))
+            content = single(2, float(as_array(value).reshape(())))
             self._add(main_tag, content, global_step, walltime, place)
 
     def add_histogram(
@@ -90,19 +90,46 @@ class SummaryWriter:
         walltime: float | None = None,
         max_bins: int | None = None,
     ) -> None:
-        """How the elements of `values` are distributed. `bins`: their number or edges, or NumPy's name of a rule."""
-        data = _array(values).astype(np.float64).reshape(-1)
+        """How the elements of `values` are distributed.
+
+        bins: their number or edges, or NumPy's name of a rule. max_bins: neighbours are joined where there are more.
+        """
+        data = as_array(values).astype(np.float64).reshape(-1)
         if not data.size:
             raise ValueError("add_histogram: the input has no element.")
         edges = _DEFAULT_EDGES if isinstance(bins, str) and bins == "tensorflow" else bins
         counts, limits = np.histogram(data, edges)
+        if max_bins is not None and len(counts) > max_bins:
+            joined = len(counts) // max_bins
+            counts = np.add.reduceat(counts, np.arange(0, len(counts), joined))
+            limits = np.append(limits[:-1:joined], limits[-1])
         filled = np.nonzero(counts)[0]
         first, last = (filled[0], filled[-1] + 1) if filled.size else (0, 1)
+        # A message has the upper limits of buckets only: an empty one says where the first begins.
+        counts, limits = np.append(0, counts[first:last]), limits[first : last + 1]
+        numbers = data.min(), data.max(), data.size, data.sum(), float(data @ data)
+        self.add_histogram_raw(tag, *numbers, limits, counts, global_step, walltime)
+
+    def add_histogram_raw(
+        self,
+        tag: str,
+        min: float,
+        max: float,
+        num: int,
+        sum: float,
+        sum_squares: float,
+        bucket_limits: Any,
+        bucket_counts: Any,
+        global_step: int | None = None,
+        walltime: float | None = None,
+    ) -> None:
+        """A histogram that the program has made: the upper limits of its buckets, and how many elements lie in each."""
+        if len(bucket_limits) != len(bucket_counts):
+            raise ValueError("len(bucket_limits) != len(bucket_counts), see the document.")
         content = b"".join(
-            double(field, float(value))
-            for field, value in enumerate((data.min(), data.max(), data.size, data.sum(), data @ data), 1)
+            double(field, float(value)) for field, value in enumerate((min, max, num, sum, sum_squares), 1)
         )
-        content += doubles(6, limits[first + 1 : last + 1]) + doubles(7, counts[first:last])
+        content += doubles(6, bucket_limits) + doubles(7, bucket_counts)
         self._add(tag, block(5, content), global_step, walltime)
 
     def add_image(
@@ -115,7 +142,7 @@ class SummaryWriter:
     ) -> None:
         """An image of bytes, or of floats in 0 … 1. Needs Pillow."""
         axes = dataformats.upper()
-        pixels = _array(img_tensor)
+        pixels = as_array(img_tensor)
         if sorted(axes) not in (["C", "H", "W"], ["H", "W"]) or pixels.ndim != len(axes):
             raise ValueError(
                 f"add_image: an image of shape {pixels.shape} is not of the form {dataformats!r}"
@@ -135,7 +162,7 @@ class SummaryWriter:
         axes = dataformats.upper()
         if sorted(axes) != ["C", "H", "N", "W"]:
             raise ValueError(f"add_images: the form is some order of NCHW, not {dataformats!r}")
-        picture = _grid(_array(img_tensor).transpose([axes.index(axis) for axis in "NHWC"]))
+        picture = _grid(as_array(img_tensor).transpose([axes.index(axis) for axis in "NHWC"]))
         self._add(tag, block(4, _picture(picture)), global_step, walltime)
 
     def add_video(
@@ -147,7 +174,7 @@ class SummaryWriter:
         walltime: float | None = None,
     ) -> None:
         """Videos (N, T, C, H, W) of one size side by side, bytes or floats in 0 … 1, as a moving GIF. Needs Pillow."""
-        frames = _array(vid_tensor)
+        frames = as_array(vid_tensor)
         if frames.ndim != 5:
             raise ValueError(f"add_video: a video has the form (N, T, C, H, W), not {list(frames.shape)}")
         pictures = [_grid(frame.transpose(0, 2, 3, 1)) for frame in frames.swapaxes(0, 1)]
@@ -261,10 +288,6 @@ def _default_edges() -> np.ndarray:
 
 
 _DEFAULT_EDGES = _default_edges()
-
-
-def _array(value: Any) -> np.ndarray:
-    return value.numpy(force=True) if isinstance(value, Tensor) else np.asarray(value)
 
 
 def _grid(pixels: np.ndarray) -> np.ndarray:
