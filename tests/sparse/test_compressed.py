@@ -50,6 +50,7 @@ def test_elements_are_those_of_the_dense_matrix(
         (c + c, dense * 2),
         (c + in_layout(full, layout), dense + full),
         (full + c, full + dense),
+        (c.add(in_layout(full, layout), alpha=2), dense + full * 2),
         (c * full, dense * full),
         (c * in_layout(full, layout), dense * full),
         (-c / 2, -dense / 2),

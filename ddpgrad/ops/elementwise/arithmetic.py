@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from ...backend import dtype as dtypes
+from ...backend.registry import SparseArray
 from ...core.errors import warn_program
 from ...core.tensor import Tensor
 from ..creation.factories import as_element
@@ -50,12 +51,8 @@ def _are_floats(input: Any, other: Any) -> bool:
     if not (isinstance(input, Tensor) and isinstance(other, Tensor)):
         return False
     a, b = input._array, other._array
-    return (
-        a.dtype == b.dtype
-        and a.__class__ is b.__class__
-        and input.dtype.category == 2
-        and not input.is_sparse
-    )
+    alike = a.dtype == b.dtype and a.__class__ is b.__class__
+    return alike and input.dtype.category == 2 and not isinstance(a, SparseArray)
 
 
 def factor_of(name: str, input: Any, other: Any, alpha: Any) -> Any:
