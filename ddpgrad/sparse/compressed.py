@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from inspect import signature
 from typing import Any
 
 import numpy as np
@@ -117,14 +118,18 @@ def _checked(
 
 def _function(layout: str) -> Any:
     name = f"{layout}_tensor"
+    lines, places = NAMES[layout]
 
-    def make(
-        starts: Any, places: Any, values: Any, size: Sequence[int] | None = None, **options: Any
-    ) -> Tensor:
-        return _made(layout, starts, places, values, size, **options)
+    def make(*args: Any, **named: Any) -> Tensor:
+        for theirs, own in ((lines, "starts"), (places, "places")):
+            if theirs in named:
+                named[own] = named.pop(theirs)
+        return _made(layout, *args, **named)
 
     make.__name__ = make.__qualname__ = name
-    lines, places = NAMES[layout]
+    _, first, second, *others = signature(_made).parameters.values()
+    shown = [first.replace(name=lines), second.replace(name=places), *others]
+    make.__dict__["__signature__"] = signature(_made).replace(parameters=shown)
     blocks = ", rows and columns of a block" if layout in IN_BLOCKS else ""
     make.__doc__ = (
         f"The matrix of layout `torch.{layout}` of {lines} (lines + 1), {places} (nnz) and values (nnz{blocks}, *dense).\n\n"

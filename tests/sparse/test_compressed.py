@@ -80,7 +80,12 @@ def test_parts_lie_where_they_are() -> None:
     shared = C.clone()
     shared.t().values()[0] = 9
     assert shared.to_dense()[0, 1] == 9
-    narrow = torch.sparse_csr_tensor(C.crow_indices().int(), C.col_indices().int(), C.values(), C.shape)
+    narrow = torch.sparse_csr_tensor(
+        crow_indices=C.crow_indices().int(),
+        col_indices=C.col_indices().int(),
+        values=C.values(),
+        size=C.shape,
+    )
     assert narrow.col_indices().dtype is torch.int32
     np.testing.assert_array_equal((narrow @ D).numpy(), (D @ D).numpy())
     unordered = torch.sparse_csr_tensor([0, 2], [1, 0], [1.0, 2.0], (1, 3))
