@@ -59,3 +59,31 @@ def test_parameter_list_and_dict() -> None:
     assert list(dict(table.named_parameters())) == ["left", "right"] and table.get("other") is None
     assert table.pop("left").shape == (2,) and list(table.keys()) == ["right"]
     assert "(right): Parameter containing: [torch.FloatTensor of size 3]" in repr(table)
+
+
+def test_conversions_of_modules() -> None:
+    conv = nn.Conv2d(2, 3, 2).to(memory_format=torch.channels_last)
+    assert conv.to(memory_format=torch.contiguous_format).weight.is_contiguous()
+    with pytest.raises(RuntimeError, match="rank 4"):
+        nn.Conv3d(2, 3, 2).to(memory_format=torch.channels_last)
+    assert nn.Linear(2, 2, dtype=torch.complex64).to(torch.complex128).weight.dtype is torch.complex128
+    assert nn.Linear(1, 1).to(tensor=torch.ones(1).double()).weight.dtype is torch.float64
+    norm = nn.BatchNorm1d(3).type("torch.DoubleTensor")
+    assert norm.num_batches_tracked is not None and norm.num_batches_tracked.dtype is torch.float64
+
+
+def test_a_module_hands_its_arguments_on_if_it_says_so() -> None:
+    class Named:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+    class Both(nn.Module, Named):
+        call_super_init = True
+
+        def __init__(self, name: str) -> None:
+            super().__init__(name)
+            self.layer = nn.Linear(1, 1, bias=False)
+
+    assert Both("a").name == "a" and list(Both("a").state_dict()) == ["layer.weight"]
+    with pytest.raises(TypeError, match="call_super_init"):
+        nn.Module("a")

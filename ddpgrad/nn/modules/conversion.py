@@ -23,9 +23,10 @@ def parse(
     dtype: Any = None,
     non_blocking: bool = False,
     memory_format: Any = None,
+    tensor: Tensor | None = None,
 ) -> tuple[devices.Device | None, dtypes.DType | None, Any]:
     """The (device, dtype, memory format) that `Module.to` was asked for; None where it was not."""
-    for arg in args:
+    for arg in args if tensor is None else (*args, tensor):
         if isinstance(arg, Tensor):
             device, dtype = arg.device, arg.dtype
         elif isinstance(arg, bool):

@@ -65,9 +65,18 @@ class Module(Tree, state.ExtraState):
         if cls.__getattr__ is not Tree.__getattr__ and cls.__getattribute__ is object.__getattribute__:
             cls.__getattribute__ = _read_watched
 
-    def __init__(self) -> None:
+    call_super_init: bool = False
+    """Whether `__init__` hands its arguments on to the next class, for modules that are something else as well."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        if not self.call_super_init and (args or kwargs):
+            raise TypeError(
+                f"{type(self).__name__}.__init__() got unexpected arguments: Module takes none unless call_super_init is True"
+            )
         super().__init__()
         self.__dict__["training"] = True
+        if self.call_super_init:
+            super(Tree, self).__init__(*args, **kwargs)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """What the module computes. Every subclass defines it."""
@@ -137,15 +146,15 @@ class Module(Tree, state.ExtraState):
                     "Cannot copy out of meta tensor; no data! Please use torch.nn.Module.to_empty() instead of "
                     "torch.nn.Module.to() when moving module from meta to a different device."
                 )
-            kind = dtype if t.is_floating_point() else None
-            placed = memory_format if memory_format is None or t.ndim == memory_format.rank else None
+            kind = dtype if t.is_floating_point() or t.is_complex() else None
+            placed = memory_format if t.ndim in (4, 5) else None
             return t.to(device=device, dtype=kind, memory_format=placed)
 
         return self._apply(moved)
 
     def type(self: T, dst_type: Any) -> T:
         """All parameters and buffers in one dtype."""
-        return self._apply(lambda t: t.to(dst_type))
+        return self._apply(lambda t: t.type(dst_type))
 
     def _floating(self: T, dtype: dtypes.DType) -> T:
         return self._apply(lambda t: t.to(dtype) if t.is_floating_point() else t)
