@@ -9,10 +9,11 @@ import copy
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-from ... import Tensor, equal, full
+from ... import Tensor, equal, full, is_grad_enabled, masked_fill
 from ...backend import dtype as dtypes
 from .. import functional as F
 from .. import init
+from .activation import GELU, ReLU
 from .attention import MultiheadAttention
 from .container import ModuleList
 from .dropout import Dropout
@@ -186,7 +187,8 @@ class TransformerDecoderLayer(_Layer):
 class TransformerEncoder(Module):
     """`num_layers` copies of an encoder layer, and a last normalisation if there is one.
 
-    enable_nested_tensor, mask_check: accepted for PyTorch's sake, whose nested tensors they are about.
+    enable_nested_tensor: without gradients, in eval mode, the results of padding are 0 before the last normalisation, where
+    PyTorch would compute on nested tensors, which have no padding. mask_check: only if padding follows all else.
     """
 
     def __init__(
@@ -220,7 +222,26 @@ class TransformerEncoder(Module):
                 is_causal=bool(is_causal),
                 src_key_padding_mask=src_key_padding_mask,
             )
+        if mask is None and src_key_padding_mask is not None and self._drops_padding(src):
+            padding = src_key_padding_mask != 0
+            if not self.mask_check or not bool((padding[:, :-1] & ~padding[:, 1:]).any()):
+                output = masked_fill(output, padding.unsqueeze(-1), 0.0)
         return output if self.norm is None else self.norm(output)
+
+    def _drops_padding(self, src: Tensor) -> bool:
+        """Whether PyTorch would leave padding out of what the layers compute."""
+        layer: Any = self.layers[0]
+        if not self.enable_nested_tensor or not isinstance(layer, TransformerEncoderLayer) or src.ndim != 3:
+            return False
+        attention, activation = layer.self_attn, layer.activation
+        if layer.training or layer.norm_first or not attention.batch_first or attention.num_heads % 2:
+            return False
+        if attention.in_proj_weight is None or attention.in_proj_bias is None:
+            return False
+        if activation not in (F.relu, F.gelu) and not isinstance(activation, (ReLU, GELU)):
+            return False
+        recorded = src.requires_grad or any(p.requires_grad for p in layer.parameters())
+        return layer.norm1.eps == layer.norm2.eps and not (recorded and is_grad_enabled())
 
 
 class TransformerDecoder(Module):
