@@ -32,9 +32,12 @@ def _fill(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     return wrapper
 
 
+_CONVOLUTIONS = tuple(f"conv{kind}{d}d" for kind in ("", "_transpose") for d in (1, 2, 3))
+
+
 def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
     """By how much a nonlinearity shrinks the variance of its input, as the factor that undoes it."""
-    if nonlinearity in ("linear", "conv1d", "conv2d", "conv3d", "sigmoid"):
+    if nonlinearity in ("linear", "sigmoid", *_CONVOLUTIONS):
         return 1.0
     if nonlinearity == "tanh":
         return 5.0 / 3
@@ -47,8 +50,8 @@ def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
             raise ValueError(f"negative_slope {param} not a valid number")
         return math.sqrt(2.0 / (1 + (0.01 if param is None else param) ** 2))
     raise ValueError(
-        f"Unsupported nonlinearity {nonlinearity!r}; known are linear, conv1d, conv2d, conv3d, sigmoid, tanh, relu, "
-        "leaky_relu, selu"
+        f"Unsupported nonlinearity {nonlinearity!r}; known are linear, sigmoid, {', '.join(_CONVOLUTIONS)}, tanh, "
+        "relu, leaky_relu, selu"
     )
 
 

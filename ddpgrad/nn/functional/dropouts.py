@@ -43,7 +43,10 @@ def channels(input: Tensor, p: float, training: bool, inplace: bool, unbatched: 
         return input
     refuse_dtypes("feature_dropout", "bic", (input,))
     drop = _by_channel_ if inplace else _by_channel
-    return drop(input.unsqueeze(0), p).squeeze(0) if input.ndim == unbatched else drop(input, p)
+    if input.ndim != unbatched:
+        return drop(input, p)
+    dropped = drop(input.unsqueeze(0), p)
+    return input if inplace else dropped.squeeze(0)
 
 
 def dropout1d(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:

@@ -21,6 +21,11 @@ def _warn_about_shapes(name: str, input: Tensor, target: Tensor) -> None:
         )
 
 
+def _distance(input: Tensor, target: Tensor) -> Tensor:
+    """input - target, which may be one of truth values."""
+    return input - (target.to(input.dtype) if target.dtype.category == 0 else target)
+
+
 def mse_loss(
     input: Tensor,
     target: Tensor,
@@ -32,7 +37,7 @@ def mse_loss(
     """(input - target)**2, times `weight`; reduction "mean" divides by the sum of the weights."""
     _warn_about_shapes("mse_loss", input, target)
     reduction = chosen(reduction, size_average, reduce)
-    losses = square(input - target)
+    losses = square(_distance(input, target))
     if weight is None:
         return reduced(losses, reduction)
     return _weighed("mse_loss", losses, weight, reduction)
@@ -79,7 +84,7 @@ def smooth_l1_loss(
     _warn_about_shapes("smooth_l1_loss", input, target)
     if beta < 0:
         raise RuntimeError(f"smooth_l1_loss does not support negative values for beta, got {beta}")
-    distance = input - target
+    distance = _distance(input, target)
     losses = distance.abs() if beta == 0 else huber(distance, beta, 1 / beta)
     return reduced(losses, chosen(reduction, size_average, reduce))
 
@@ -91,7 +96,7 @@ def huber_loss(
     _warn_about_shapes("huber_loss", input, target)
     if delta <= 0:
         raise RuntimeError(f"huber_loss does not support non-positive values for delta, got {delta}")
-    losses = huber(input - target, delta)
+    losses = huber(_distance(input, target), delta)
     if weight is not None:
         _require_weights("huber_loss", losses, weight)
         losses = losses * weight
@@ -240,7 +245,7 @@ def gaussian_nll_loss(
     spread = clone(spread)
     with no_grad():  # the gradient of what is raised to eps passes as if it were not
         spread.clamp_(min=eps)
-    distance = input - target
+    distance = _distance(input, target)
     losses = 0.5 * (log(spread) + distance * distance / spread)
     if full:
         losses = losses + 0.5 * math.log(2 * math.pi)

@@ -128,11 +128,17 @@ def _avg_pool(
 
 
 def _lp_pool(dims: int):
+    largest = (max_pool1d, max_pool2d, max_pool3d)[dims - 1]
+
     @named(f"lp_pool{dims}d", "The `norm_type`-norm of each window, where the sum of powers is positive.")
     def function(
         input: Tensor, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False
     ) -> Tensor:
         kernel = per_dimension(kernel_size, dims, "kernel_size")
+        if norm_type == math.inf:
+            return largest(abs(input), kernel, stride, 0, 1, ceil_mode)
+        if norm_type == -math.inf:
+            return -largest(-abs(input), kernel, stride, 0, 1, ceil_mode)
         means = _avg_pool(dims, input**norm_type, kernel, stride, 0, ceil_mode, True, None)
         return (sign(means) * relu(abs(means)) * math.prod(kernel)) ** (1.0 / norm_type)
 

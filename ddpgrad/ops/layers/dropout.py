@@ -53,6 +53,10 @@ def _dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool
     """In training, elements zeroed with probability `p` and the others scaled by 1 / (1 - p)."""
     if skipped(p, training):
         return input
+    if input.dtype.category < 2:
+        raise RuntimeError(
+            f"dropout(): result type Float can't be cast to the desired output type {input.dtype.name}"
+        )
     out = F.dropout(input, p)
     return copy_(input, out) if inplace else out
 
