@@ -1,0 +1,35 @@
+"""Edges of layers and functions: padding in encoders, norms at infinity, targets of other dtypes."""
+
+import pytest
+
+import ddpgrad as torch
+import ddpgrad.nn.functional as F
+from ddpgrad import nn
+
+
+@pytest.mark.parametrize("norm", [None, nn.LayerNorm(4)])
+def test_an_encoder_leaves_padding_out_where_nothing_is_recorded(norm):
+    layer = nn.TransformerEncoderLayer(4, 2, 8, 0.0, batch_first=True)
+    encoder = nn.TransformerEncoder(layer, 2, norm).eval()
+    x, padding = torch.randn(2, 3, 4), torch.tensor([[False, False, True], [False, True, True]])
+    recorded = encoder(x, src_key_padding_mask=padding)
+    with torch.no_grad():
+        found = encoder(x, src_key_padding_mask=padding)
+        unordered = encoder(x, src_key_padding_mask=padding.flip(1))
+    assert torch.equal(found[padding], torch.zeros(3, 4)) and not unordered[padding.flip(1)].eq(0).any()
+    torch.testing.assert_close(found[~padding], recorded[~padding].detach())
+    assert not recorded[padding].eq(0).any()
+
+
+def test_edges_of_small_functions():
+    x = torch.tensor([[[-3.0, 1.0, 2.0, -1.0]]])
+    assert F.lp_pool1d(x, float("inf"), 2).tolist() == [[[3.0, 2.0]]]
+    assert F.lp_pool1d(x, -float("inf"), 2).tolist() == [[[1.0, 1.0]]]
+    target = torch.tensor([True, False])
+    for loss in (F.mse_loss, F.smooth_l1_loss, F.huber_loss):
+        assert loss(torch.tensor([1.0, 0.0]), target) == 0
+    with pytest.raises(RuntimeError, match="can't be cast"):
+        F.dropout(torch.ones(2, dtype=torch.int64), 0.5)
+    y = torch.ones(2, 3)
+    assert F.dropout1d(y, 1.0, inplace=True) is y and y.sum() == 0
+    assert nn.init.calculate_gain("conv_transpose2d") == 1
