@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 from weakref import ref
 
+from ..backend.dtype import DType
 from ..backend.layout import lies_like_leaf, room_for_gradient
 from ..backend.registry import SparseArray
 from ..core.errors import GraphError
@@ -30,17 +31,21 @@ class AccumulateGrad(Node):
     __slots__ = ("bucket", "filled", "variable")
 
     def __init__(self, variable: Tensor) -> None:
-        array = variable._array
         self.edges = ()
-        self.shape = array.shape
-        self.dtype = array.dtype
-        self.sequence = next_sequence()
         self.variable = variable
+        self.fit(variable._array)
+        self.sequence = next_sequence()
         self.bucket: Tensor | None = None
         self.filled: Callable[[], object] | None = None
         variable._accumulator = ref(self)
         if variable._accumulator_hooks is not None:
             self._hooks, self._prehooks = variable._accumulator_hooks
+
+    def fit(self, array: Any) -> None:
+        """Bring gradients to the shape of `array`, and to its dtype if the leaf has no other `grad_dtype`."""
+        asked = self.variable._grad_dtype
+        self.shape = array.shape
+        self.dtype = array.dtype if asked is ... else asked and asked.numpy
 
     def name(self) -> str:
         return "torch::autograd::AccumulateGrad"
@@ -112,6 +117,34 @@ class AccumulateGrad(Node):
         else:
             leaf._grad = leaf._grad + grad if sparse else grad + leaf._grad
         return ()
+
+
+def grad_dtype(self: Tensor) -> DType | None:
+    """What gradients of a leaf are cast to as they arrive; None: they stay what they come as."""
+    if self._grad_fn is not None:
+        raise RuntimeError("grad_dtype can only be accessed on leaf tensors.")
+    return self.dtype if self._grad_dtype is ... else self._grad_dtype
+
+
+def set_grad_dtype(self: Tensor, dtype: DType | None) -> None:
+    """Have gradients of a leaf in another dtype than it has itself."""
+    if self._grad_fn is not None:
+        raise RuntimeError("grad_dtype can only be set on leaf tensors.")
+    if dtype is not None and not isinstance(dtype, DType):
+        raise TypeError(f"grad_dtype must be a torch.dtype or None, got {type(dtype).__name__}")
+    grad, node = self._grad, None if self._accumulator is None else self._accumulator()
+    if dtype is not None and grad is not None and grad.dtype is not dtype:
+        raise RuntimeError(
+            f"Cannot set grad_dtype to {dtype} because there is already a gradient with dtype {grad.dtype}. Please clear "
+            "the gradient (.grad = None) before changing grad_dtype."
+        )
+    if node is not None and node.bucket is not None:
+        raise RuntimeError(
+            "Cannot set grad_dtype: the gradient lies in a bucket of DistributedDataParallel, in the dtype of the parameter"
+        )
+    self._grad_dtype = dtype
+    if node is not None:
+        node.fit(self._array)
 
 
 def _check_addable(array: Any, grad: Any) -> None:

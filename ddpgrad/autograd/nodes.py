@@ -87,7 +87,7 @@ class Node:
     """A step of backward: gradients of its outputs in, gradients of its inputs out.
 
     edges: where the gradients of the inputs go. shape, dtype: of the output (NumPy's terms), which gradients are brought to before the
-    node sees them; tuples of them when `outputs` is more than 1. sequence: grows with
+    node sees them (a dtype of None leaves theirs); tuples of them when `outputs` is more than 1. sequence: grows with
     creation, so that later operations go first in backward.
     """
 

@@ -78,7 +78,7 @@ class TapedWalk(Walk):
         shape, dtype = (node.shape[nr], node.dtype[nr]) if many else (node.shape, node.dtype)
         if grad.shape != shape:
             grad, fresh = self._tape.run(F.sum_to, (grad, shape)), True
-        if grad.dtype != dtype:
+        if dtype is not None and grad.dtype != dtype:
             grad, fresh = self._tape.run(F.cast, (grad, dtype)), True
         slots: Any = self.buffers.setdefault(node, [None] * node.outputs) if many else self.buffers
         place: Any = nr if many else node

@@ -220,7 +220,7 @@ class Walk:
             grad = F.sum_to(grad, shape)
             array = grad if on_arrays else grad._array
             fresh = True
-        if array.dtype is not dtype and array.dtype != dtype:
+        if array.dtype is not dtype and dtype is not None and array.dtype != dtype:
             grad = F.cast(grad, dtype)
             fresh = True
         buffers = self.buffers

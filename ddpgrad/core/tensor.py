@@ -39,6 +39,7 @@ class Tensor(_Attributed):
     # Hot state in slots; what few tensors have lies beside the program's attributes, with these class defaults.
     __slots__ = ("_array", "_grad_fn", "_output_nr", "_requires_grad", "_versions", "_view")
     _grad: Tensor | None = None
+    _grad_dtype: Any = ...  # what a program set as grad_dtype
     _retains_grad: bool = False
     _accumulator: ref[Any] | None = None
     _accumulator_kept: Any = None  # the node, where nothing else keeps it
@@ -258,9 +259,10 @@ class Tensor(_Attributed):
             raise RuntimeError(
                 f"assigned grad has data of a different size: expected {self.shape}, got {value.shape}"
             )
-        if value._array.dtype != self._array.dtype or value.device != self.device:
+        dtype = self.dtype if self._grad_dtype is ... else self._grad_dtype or value.dtype
+        if value.dtype is not dtype or value.device != self.device:
             raise RuntimeError(
-                f"assigned grad has data of a different type: expected {self.dtype} on {self.device}, "
+                f"assigned grad has data of a different type: expected {dtype} on {self.device}, "
                 f"got {value.dtype} on {value.device}"
             )
         self._grad = value
@@ -284,13 +286,12 @@ class Tensor(_Attributed):
             raise TypeError(f"Variable data has to be a tensor, but got {type(value).__name__}")
         if self._requires_grad and value.dtype.category < 2:
             raise RuntimeError(
-                "data set to a tensor that requires gradients must be floating point or complex dtype, got "
-                f"{value.dtype}"
+                f"data set to a tensor that requires gradients must be floating point or complex dtype, got {value.dtype}"
             )
-        self._array = array = value._array
+        self._array = value._array
         node = None if self._accumulator is None else self._accumulator()
         if node is not None:  # gradients must arrive in the new shape and type
-            node.shape, node.dtype = array.shape, array.dtype
+            node.fit(value._array)
 
     def detach(self) -> Tensor:
         """The same memory and version counter, without history."""

@@ -7,7 +7,7 @@ from inspect import signature
 from types import FunctionType
 from typing import Any
 
-from ..autograd import entry
+from ..autograd import accumulate, entry
 from ..backend import dtype as dtypes
 from ..core.overrides import DisableTorchFunction
 from ..core.tensor import Tensor
@@ -139,6 +139,7 @@ def _attach_others() -> None:
         setattr(Tensor, name, getattr(entry, name))
     Tensor.backward = entry.tensor_backward
     Tensor.grad_fn = property(entry.grad_fn)  # type: ignore[attr-defined]
+    Tensor.grad_dtype = property(accumulate.grad_dtype, accumulate.set_grad_dtype)  # type: ignore[attr-defined]
     Tensor.volatile = property(entry.volatile)  # type: ignore[attr-defined]
     Tensor._cdata = property(_cdata)  # type: ignore[attr-defined]
     _attach_scaled_inplace()

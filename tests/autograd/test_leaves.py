@@ -118,3 +118,37 @@ def test_a_retained_gradient_is_nobody_elses():
     given.mul_(3)
     z.grad.mul_(5)
     assert (x.grad.tolist(), y.grad.tolist(), z.grad.tolist()) == ([1.0, 1.0], [1.0, 1.0], [[5.0], [5.0]])
+
+
+def test_the_dtype_of_gradients():
+    """`grad_dtype` is the leaf's own dtype, another that gradients are cast to, or None, which leaves them."""
+    x, y = torch.ones(2, dtype=torch.bfloat16), torch.full((2,), 1.001, requires_grad=True)
+    assert x.grad_dtype is torch.bfloat16
+    x.grad_dtype = torch.float32
+    x.requires_grad_()
+    for _ in range(2):
+        (x * y).sum().backward()
+    assert x.grad is not None and x.grad.dtype is torch.float32
+    assert (x.grad - 2.002).abs().max() < 1e-6  # which a bfloat16 cannot hold
+    with pytest.raises(RuntimeError, match="already a gradient with dtype"):
+        x.grad_dtype = torch.bfloat16
+    with pytest.raises(RuntimeError, match="different type"):
+        x.grad = torch.ones(2, dtype=torch.bfloat16)
+    for wanted, kind in ((torch.bfloat16, torch.bfloat16), (None, torch.float32)):
+        x.grad, x.grad_dtype = None, wanted
+        (x * y).sum().backward()
+        assert x.grad is not None and x.grad.dtype is kind
+
+
+def test_grad_dtype_is_for_leaves():
+    x = torch.ones(2, requires_grad=True)
+    with pytest.raises(RuntimeError, match="accessed on leaf"):
+        _ = (x * 2).grad_dtype
+    with pytest.raises(RuntimeError, match="set on leaf"):
+        (x * 2).grad_dtype = torch.float64
+    with pytest.raises(TypeError, match=r"must be a torch\.dtype or None"):
+        x.grad_dtype = "float64"
+    x.grad_dtype = torch.float64
+    x.data = torch.ones(3, dtype=torch.float16)
+    x.sum().backward()
+    assert x.grad is not None and x.grad.dtype is torch.float64 and x.grad.shape == (3,)

@@ -33,6 +33,12 @@ def part_added() -> None:
     backward(ddp)
 
 
+def gradients_of_another_dtype() -> None:
+    model = build()
+    model[0].weight.grad_dtype = torch.float64
+    DDP(model)
+
+
 def parameters_replaced() -> None:
     ddp = DDP(build())
     ddp.load_state_dict(ddp.state_dict(), assign=True)
@@ -251,6 +257,12 @@ MISTAKES: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
         MismatchError,
         "the ranks are about to do different things in collective number 2; rank 1 is the first that differs (collective "
         "barrier instead of all_reduce(sum)):…",
+    ),
+    "gradients of another dtype": (
+        gradients_of_another_dtype,
+        RuntimeError,
+        "the gradient of '0.weight' has grad_dtype torch.float64; under DistributedDataParallel it must be that of the "
+        "parameter, torch.float32",
     ),
     "a sampler and shuffle": (
         lambda: DataLoader(TensorDataset(X), shuffle=True, sampler=DistributedSampler(TensorDataset(X))),

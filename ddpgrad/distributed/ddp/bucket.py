@@ -170,6 +170,11 @@ class Bucket(Times):
         self.views: list[Tensor] = []
         for i, offset in zip(layout.indices, layout.offsets, strict=True):
             array = parameters[i]._array
+            if parameters[i].grad_dtype is not parameters[i].dtype:
+                raise RuntimeError(
+                    f"the gradient of '{names[i]}' has grad_dtype {parameters[i].grad_dtype}; under DistributedDataParallel "
+                    f"it must be that of the parameter, {parameters[i].dtype}"
+                )
             self.views.append(wrap(self.flat[offset : offset + array.size].reshape(array.shape)))
         self.missing = len(layout.indices)
         self.work: ArrayWork | HookedWork | None = None
