@@ -1,5 +1,6 @@
 """The memory under tensors: shared with them, in bytes and in elements, and mapped from files."""
 
+import copy
 import subprocess
 import sys
 
@@ -70,3 +71,25 @@ with safe_open("x.safetensors", "pt") as file:
     command = [sys.executable, "-m", "ddpgrad.launcher", "--as-torch", "-n", "1", "script.py"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
+
+
+def test_a_storage_is_read_as_its_own_dtype_only():
+    whole, floats = torch.arange(3), torch.arange(3.0)
+    for take in (
+        lambda: torch.empty(0).set_(whole.storage()),
+        lambda: torch.empty(0).set_(whole.storage(), 0, (2,), (1,)),
+        lambda: torch.tensor(floats.storage(), dtype=torch.int64),
+        lambda: floats.new(whole.storage()),
+    ):
+        with pytest.raises(RuntimeError, match="Expected a Storage of type"):
+            take()
+    assert torch.tensor(floats.untyped_storage(), dtype=torch.float32).tolist() == [0, 1, 2]
+    assert floats.new(floats.storage()).data_ptr() == floats.data_ptr()
+
+
+def test_copies_of_tensors_and_their_storages_share_memory():
+    x = torch.arange(4.0)
+    for pair in ([x, x.untyped_storage()], [x.untyped_storage(), x], [x.storage(), x[1:]]):
+        first, second = copy.deepcopy(pair)
+        views = [c.untyped_storage() if isinstance(c, torch.Tensor) else c.untyped() for c in (first, second)]
+        assert views[0] == views[1] != x.untyped_storage() and hash(views[0]) == hash(views[1])

@@ -54,6 +54,8 @@ def set_num_interop_threads(num: int) -> None:
 
 def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None:
     """Fill `empty` with NaN or the largest integer. Every kernel here, on a CPU and on a GPU, has the same bits each time anyway."""
+    if not isinstance(mode, bool):
+        raise TypeError(f"use_deterministic_algorithms(): mode must be bool, not {type(mode).__name__}")
     uninitialised.get().deterministic = bool(mode)
     _switches.get().deterministic, _switches.get().warn_only = bool(mode), bool(mode) and warn_only
 

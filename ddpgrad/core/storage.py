@@ -195,7 +195,12 @@ class UntypedStorage:
     def __eq__(self, other: object) -> bool:
         return isinstance(other, UntypedStorage) and self._owner is other._owner
 
-    __hash__ = None  # type: ignore[assignment]
+    def __hash__(self) -> int:
+        return id(self._owner)
+
+    def __deepcopy__(self, memo: dict[Any, Any]) -> UntypedStorage:
+        """Other memory, which the copies of tensors on this one share."""
+        return UntypedStorage.of(copied(self._owner, memo)[0])
 
     def __repr__(self) -> str:
         numbers = _lines(self)
@@ -225,6 +230,15 @@ class TypedStorage:
 
     def _tensor(self) -> Tensor:
         return self._untyped_storage.as_tensor(self.dtype)
+
+    def as_tensor(self, dtype: DType) -> Tensor:
+        """All of the elements, whose dtype has to be `dtype`."""
+        if dtype is not self.dtype:
+            raise RuntimeError(f"Expected a Storage of type {dtype.name}, got one of {self.dtype.name}")
+        return self._tensor()
+
+    def __deepcopy__(self, memo: dict[Any, Any]) -> TypedStorage:
+        return TypedStorage(dtype=self.dtype, wrap_storage=self._untyped_storage.__deepcopy__(memo))
 
     @property
     def device(self) -> Any:

@@ -39,6 +39,8 @@ def _from_data(data: Any, dtype: Any) -> np.ndarray:
         if array.dtype not in dtypes.BY_NUMPY:
             raise no_numpy_type(array)
         return array
+    if dtype is not None and hasattr(data, "as_tensor"):  # a storage
+        return data.as_tensor(dtypes.of(dtype)).numpy(force=True).copy()
     kinds: set[type] = set()
     plain = _plain(data, kinds)
     kind = dtypes.numpy_of(dtype) if dtype is not None else _inferred(data, kinds).numpy
@@ -176,6 +178,8 @@ def new_as_its_class(self: Tensor, *args: Any, device: Any = None) -> Tensor:
     Of a sparse tensor: of sizes, or of indices, values and perhaps sizes.
     """
     first = args[0] if len(args) == 1 else None
+    if first is not None and hasattr(first, "as_tensor"):
+        return first.as_tensor(self.dtype)  # of a storage
     if isinstance(first, Tensor):
         if first.dtype is not self.dtype:
             raise TypeError(f"new(): expected a tensor of dtype {self.dtype.name}, got {first.dtype.name}")

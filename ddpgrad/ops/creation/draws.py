@@ -17,7 +17,7 @@ from ...core.overrides import overridable
 from ...core.taping import taped
 from ...core.tensor import Tensor
 from ...random import Generator, source
-from ...random.variates import largest_whole
+from ...random.variates import largest_whole, within
 from ..dispatch.out import write_out
 from ..dispatch.tensor_function import tensor_function
 from ..indexing.setitem import copy_

@@ -305,9 +305,7 @@ def set_(
 ) -> Tensor:
     """Share the memory, and take the shape, of `source` (of a strided part of it); without one, have no element."""
     check_writable("set_", self)
-    taken: Any = (
-        source if source is None or isinstance(source, Tensor) else source.untyped().as_tensor(self.dtype)
-    )
+    taken: Any = source if source is None or isinstance(source, Tensor) else source.as_tensor(self.dtype)
     if taken is None:
         taken = self.new_empty(0)
     if taken.dtype is not self.dtype:
