@@ -75,7 +75,7 @@ def largest(scores: np.ndarray, count: int) -> np.ndarray:
     if count == 1:
         return scores.argmax(-1, keepdims=True)
     n = scores.shape[-1]
-    if count > n >> 3 or not scores.size:
+    if n < 1024 or count > n >> 3 or not scores.size:
         return np.argsort(-scores, axis=-1, kind="stable")[..., :count]
     least = np.partition(scores, n - count, axis=-1)[..., n - count]
     rows = []
