@@ -33,7 +33,7 @@ class Compressed(HeldElements):
     column or row of each. values: (nnz, *dense), or (nnz, rows and columns of a block, *dense).
     """
 
-    __slots__ = ("__weakref__", "_coo", "layout", "places", "shape", "starts", "values")
+    __slots__ = ("__weakref__", "layout", "places", "shape", "starts", "values")
     starts: Array
     places: Array
     sparse_dim = 2
@@ -43,7 +43,6 @@ class Compressed(HeldElements):
     ) -> None:
         self.layout, self.starts, self.places, self.values = layout, starts, places, values
         self.shape = tuple(shape)
-        self._coo: tuple[Array, Array | None] | None = None
 
     def __reduce__(self) -> Any:
         return compressed, (self.layout, self.starts, self.places, self.values, self.shape)
@@ -66,9 +65,7 @@ class Compressed(HeldElements):
     # -- other forms -------------------------------------------------------------------------
 
     def with_values(self, values: Array) -> Compressed:
-        out = self.__class__(self.layout, self.starts, self.places, values, self.shape)
-        out._coo = self._coo
-        return out
+        return self.__class__(self.layout, self.starts, self.places, values, self.shape)
 
     def copy(self) -> Compressed:
         return self.__class__(
@@ -83,42 +80,25 @@ class Compressed(HeldElements):
     @property
     def indices(self) -> Array:
         """(2, *shape of the values without dense dimensions) int64: row and column of each stored element."""
-        return self._found()[0]
-
-    def _found(self) -> tuple[Array, Array | None]:
-        """(`indices`, the order that sorts them by rows; None where they are sorted and different), kept once found."""
-        if self._coo is None:
-            lines = numbered(self.starts[1:] - self.starts[:-1])[0]
-            places = self.places.astype(np.int64)
-            rows, columns = (lines, places) if self.layout in BY_ROW else (places, lines)
-            if self.block is not None:
-                high, wide = self.block
-                rows = (
-                    rows[:, None, None] * high
-                    + np.arange(high, like=rows)[:, None]
-                    + np.zeros_like(rows, shape=(wide,))
-                )
-                columns = (
-                    columns[:, None, None] * wide
-                    + np.zeros_like(rows, shape=(high, 1))
-                    + np.arange(wide, like=rows)
-                )
-            indices = np.stack([rows, columns])
-            keys = (rows * self.shape[1] + columns).reshape(-1)
-            order = None if bool((keys[1:] > keys[:-1]).all()) else np.argsort(keys, kind="stable")
-            self._coo = indices, order
-        return self._coo
+        lines = numbered(self.starts[1:] - self.starts[:-1])[0]
+        places = self.places.astype(np.int64)
+        rows, columns = (lines, places) if self.layout in BY_ROW else (places, lines)
+        if self.block is not None:
+            (high, wide), none = self.block, np.zeros_like(rows, shape=self.block)
+            rows = rows[:, None, None] * high + np.arange(high, like=rows)[:, None] + none
+            columns = columns[:, None, None] * wide + np.arange(wide, like=rows) + none
+        return np.stack([rows, columns])
 
     def coo(self) -> COO:
         """In coordinates, in order of the rows."""
-        indices, order = self._found()
-        flat = indices.reshape(2, -1)
+        flat = self.indices.reshape(2, -1)
         values = self.values.reshape(flat.shape[1], *self.shape[2:])
-        if order is None:
-            return coo(flat, values, self.shape, True)
-        flat, values = flat[:, order], values[order]
-        again = bool((flat[:, 1:] == flat[:, :-1]).all(0).any())  # a place that the layout has not in order
-        return coo(flat, values, self.shape, not again)
+        keys = flat[0] * self.shape[1] + flat[1]
+        if not bool((keys[1:] > keys[:-1]).all()):
+            order = np.argsort(keys, kind="stable")
+            keys, flat, values = keys[order], flat[:, order], values[order]
+        once = bool((keys[1:] > keys[:-1]).all())  # else a line has a place twice
+        return coo(flat, values, self.shape, once)
 
     def coalesce(self) -> Compressed:
         """Itself: every place occurs once."""
@@ -199,11 +179,11 @@ class Compressed(HeldElements):
             )
         if not isinstance(other, Compressed) or other.layout != self.layout:
             other = self.alike(other.coo().coalesce())
-        self.starts, self.places, self._coo = other.starts.copy(), other.places.copy(), None
+        self.starts, self.places = other.starts.copy(), other.places.copy()
         self.values = other.values.astype(self.dtype)
 
     def clear(self) -> None:
-        self.starts, self._coo = np.zeros_like(self.starts), None
+        self.starts = np.zeros_like(self.starts)
         self.places, self.values = self.places[:0], self.values[:0]
 
     def dot(self, other: Array) -> Any:
