@@ -25,7 +25,7 @@ Targets = Target | Sequence[Target]
 
 
 def _sequence(value: Any) -> tuple[Any, ...]:
-    return (value,) if value is None or isinstance(value, (Tensor, GradientEdge)) else tuple(value)
+    return (value,) if isinstance(value, (Tensor, GradientEdge)) else tuple(value)
 
 
 def _edge(target: Target) -> Edge:
@@ -86,6 +86,7 @@ def _one(target: Target) -> Tensor:
     return like_leaf_behind(target.node, shape, 1, dtype)
 
 
+@overridable
 def backward(
     tensors: Targets,
     grad_tensors: Any = None,
@@ -149,7 +150,12 @@ def grad(
     sources, wanted = _sequence(outputs), _sequence(inputs)
     if is_grads_batched:
         return _batched(
-            sources, wanted, _sequence(grad_outputs), create_graph, allow_unused, materialize_grads
+            sources,
+            wanted,
+            (None,) if grad_outputs is None else _sequence(grad_outputs),
+            create_graph,
+            allow_unused,
+            materialize_grads,
         )
     if materialize_grads and allow_unused is False:
         raise ValueError(

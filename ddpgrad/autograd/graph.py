@@ -31,7 +31,18 @@ def get_gradient_edge(tensor: Tensor) -> GradientEdge:
 
 def increment_version(tensor: Tensor | Iterable[Tensor]) -> None:
     """Say that `tensor` (or each of them) was changed in place by something that does not count."""
-    for t in (tensor,) if isinstance(tensor, Tensor) else tensor:
+    given = (
+        (tensor,)
+        if isinstance(tensor, Tensor)
+        else tuple(tensor)
+        if isinstance(tensor, Iterable)
+        else (tensor,)
+    )
+    for t in given:
+        if not isinstance(t, Tensor):
+            raise RuntimeError(
+                f"increment_version expects a Tensor, or an iterable of them, got {type(t).__name__}"
+            )
         if not t.is_inference():  # which counts nothing
             t._versions[0] += 1
 

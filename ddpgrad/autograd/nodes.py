@@ -116,6 +116,9 @@ class Node:
         if observers:
             self.observed()
 
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise TypeError(f"cannot pickle '{self.name()}' object")
+
     def observed(self) -> None:
         """Tell who wants to know (`observers`) that this node was recorded."""
         for observer in observers:

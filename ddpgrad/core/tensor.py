@@ -224,7 +224,7 @@ class Tensor(_Attributed):
 
     @property
     def _version(self) -> int:
-        if self.is_inference():
+        if isinstance(self._versions, InferenceVersions):
             raise RuntimeError("Inference tensors do not track version counter.")
         return self._versions[0]
 
@@ -336,25 +336,25 @@ class Tensor(_Attributed):
             )
         return bool(self._array.item())
 
-    def _number(self) -> Any:
-        """`item` for Python's conversions, which fail with a `ValueError`."""
+    def _number(self, real: str = "") -> Any:
+        """`item` for Python's conversions, which fail with a `ValueError`. real: the name of the type that it goes to."""
         if self._array.size != 1:
-            raise ValueError(
-                f"only one element tensors can be converted to Python scalars, got shape {list(self._array.shape)}"
-            )
-        return self.item()
+            raise ValueError(f"only one element tensors can be converted to Python scalars, got {self.shape}")
+        number = self.item()
+        if real and isinstance(number, complex):
+            if number.imag:
+                raise RuntimeError(f"value cannot be converted to type {real} without overflow: {number}")
+            return number.real
+        return number
 
     def __float__(self) -> float:
-        number = self._number()
-        if isinstance(number, complex) and number.imag:
-            raise RuntimeError(f"value cannot be converted to type double without overflow: {number}")
-        return float(number.real)
+        return float(self._number("double"))
 
     def __complex__(self) -> complex:
         return complex(self._number())
 
     def __int__(self) -> int:
-        return int(self._number())
+        return int(self._number("int64_t"))
 
     def __index__(self) -> int:
         if self.dtype.category > 1 or self._array.size != 1:

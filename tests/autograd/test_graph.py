@@ -1,5 +1,7 @@
 """The graph as users handle it: nodes, edges, hooks on several tensors."""
 
+import copy
+import pickle
 from typing import Any
 
 import pytest
@@ -17,6 +19,22 @@ from ddpgrad.errors import GraphError
 
 def leaf() -> torch.Tensor:
     return torch.tensor([1.0, 2.0], requires_grad=True)
+
+
+@pytest.mark.parametrize("how", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_nodes_are_not_copied(how: Any):
+    with pytest.raises(TypeError, match="cannot pickle 'MulBackward0' object"):
+        how((leaf() * 2).grad_fn)
+
+
+def test_what_is_no_tensor_is_refused():
+    x = leaf()
+    for call in (lambda: torch.autograd.grad(x.sum(), None), lambda: torch.autograd.backward(None)):
+        with pytest.raises(TypeError):
+            call()
+    for wrong in (3, [3]):
+        with pytest.raises(RuntimeError, match="increment_version expects"):
+            increment_version(wrong)
 
 
 def test_walk():

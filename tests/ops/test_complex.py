@@ -92,3 +92,11 @@ def test_made_of_parts():
 def test_what_has_no_meaning_is_refused(call: Callable[[Any], Any], kind: type[Exception], text: str):
     with pytest.raises(kind, match=text):
         call(torch.tensor(Z))
+
+
+def test_python_numbers():
+    x = torch.tensor(3 + 0j)
+    assert (int(x), float(x), complex(x)) == (3, 3.0, 3 + 0j)
+    for kind in (int, float):
+        with pytest.raises(RuntimeError, match="cannot be converted to type"):
+            kind(torch.tensor(3 + 1j))

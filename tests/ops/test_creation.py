@@ -86,6 +86,8 @@ def test_pickles_and_copies():
         assert again.tolist() == [1.0, 2.0] and again.requires_grad and again.is_leaf and again.note == "kept"
         assert again.data_ptr() != x.data_ptr()
     assert copy.copy(x).data_ptr() == x.data_ptr()
+    of_result = copy.copy(x * 2)
+    assert of_result.is_leaf and of_result.requires_grad and of_result.tolist() == [2.0, 4.0]
     assert pickle.loads(pickle.dumps(torch.ones(2, dtype=torch.bfloat16))).dtype is torch.bfloat16
     model = pickle.loads(pickle.dumps(torch.nn.Linear(2, 3)))
     assert isinstance(model.weight, torch.nn.Parameter) and len(list(model.parameters())) == 2

@@ -242,3 +242,12 @@ def test_what_programs_ask_about_functions() -> None:
     assert overrides.is_tensor_method_or_property(torch.Tensor.add)
     assert not overrides.is_tensor_method_or_property(torch.add)
     assert torch.Tensor.grad.__get__ in overrides.get_default_nowrap_functions()
+
+
+def test_backward_asks():
+    x: Any = torch.ones(2).as_subclass(Telling)
+    x.note = "of x"
+    loss = (x.requires_grad_() * 2).sum()
+    Telling.asked.clear()
+    torch.autograd.backward(loss)
+    assert Telling.asked[0][0] is torch.autograd.backward

@@ -65,10 +65,9 @@ def deepcopy(self: Tensor, memo: dict[int, Any]) -> Tensor:
 
 
 def shallow_copy(self: Tensor) -> Tensor:
-    """Another tensor on the same memory, with the same history."""
+    """A leaf on the same memory."""
     out = wrap(self._array, type(self))
-    out._versions, out._view = self._versions, self._view
-    out._requires_grad, out._grad_fn, out._output_nr = self._requires_grad, self._grad_fn, self._output_nr
+    out._versions, out._requires_grad = self._versions, self._requires_grad
     out.__dict__.update(self.__dict__)
     return out
 
