@@ -25,15 +25,6 @@ from ..shape.stacking import broadcast_shapes
 from .factories import default_of, dtype_of_out, empty_like, factory, finish, like, number, shape_of
 
 
-def _within(kind: dtypes.DType, low: int, high: int) -> tuple[int, int]:
-    """`bounds.within`, which most programs need not load: all that they draw are int64."""
-    if kind is dtypes.int64 and low >= -(1 << 63) and high <= 1 << 63:
-        return low, high
-    from .bounds import within
-
-    return within(kind, low, high)
-
-
 def _source(generator: Generator | None, like: Tensor | None = None) -> Generator:
     """What draws on the host, or for tensors like `like`."""
     if isinstance(generator, Generator) or generator is None:
@@ -94,7 +85,7 @@ def randint(
     if low >= high:
         raise RuntimeError(f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}")
     kind = dtypes.of(dtype or dtypes.int64)
-    low, high = _within(kind, low, high)
+    low, high = within(kind, low, high)
     array = _source(generator).integers(low, high, shape_of("randint", (size,)))
     return _cast(array, kind.numpy)
 
@@ -118,7 +109,7 @@ def randperm(n: int, *, generator: Generator | None = None, dtype: Any = None) -
     kind = dtypes.of(dtype or dtypes.int64)
     if kind.category in (0, 3):
         raise NotImplementedError(f'"randperm" not implemented for {kind.name}')
-    _within(kind, 0, max(n, 1))
+    within(kind, 0, max(n, 1))
     return _cast(_source(generator).permutation(n), kind.numpy)
 
 
@@ -355,7 +346,7 @@ def random_(self: Tensor, *bounds: int | None, generator: Generator | None = Non
     high = largest_whole(kind) + 1 if high is None else int(number(high))
     if low >= high:
         raise RuntimeError(f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}")
-    low, high = _within(kind, low, high)
+    low, high = within(kind, low, high)
     return _overwrite(self, _source(generator, self).integers(low, high, shape))
 
 
