@@ -287,7 +287,7 @@ class _Pair:
         cause: Exception | None = None
         if related and (self.allow_subclasses or type(actual) is type(expected)):
             try:
-                return as_tensor(actual).detach(), as_tensor(expected).detach()
+                return tuple(t if isinstance(t, Tensor) else as_tensor(t) for t in (actual, expected))  # type: ignore[return-value]
             except (TypeError, ValueError, RuntimeError) as error:  # of no numbers, such as strings
                 cause = error
         raise TypeError(
@@ -296,6 +296,7 @@ class _Pair:
         ) from cause
 
     def _tensors(self, a: Tensor, b: Tensor, where: str) -> None:
+        a, b = a.detach(), b.detach()
         strided = a.layout == b.layout == torch_strided
         for name, wanted, values in (
             ("shape", True, (a.shape, b.shape)),

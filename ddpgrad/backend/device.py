@@ -88,6 +88,12 @@ def default() -> Device:
     return _defaults.get()[-1]
 
 
+def chosen() -> Device | None:
+    """Where the program wants new tensors of this rank; None where it has not said."""
+    found = _defaults.get()
+    return None if len(found) == 1 and found[0] is CPU else found[-1]
+
+
 def get_default_device() -> Device:
     """The device on which new tensors of this rank are made."""
     return of(default())

@@ -9,6 +9,7 @@ from types import FunctionType
 from typing import Any, Self
 
 from ..core.overrides import ask, asked_members, asks, enter, in_mode, leave, nowrap, overloaded
+from ..core.tensor import Tensor
 from ..ops.dispatch.tensor_function import FUNCTIONS
 from . import absent
 
@@ -100,12 +101,13 @@ def _names() -> dict[Any, str]:
     return found
 
 
-def get_overridable_functions() -> dict[str, list[Any]]:
+def get_overridable_functions() -> dict[Any, list[Any]]:
     """The functions that ask their arguments, by the module or class where programs find them."""
-    found: dict[str, list[Any]] = {}
+    found: dict[Any, list[Any]] = {}
     for function, name in _names().items():
-        home = name.removesuffix(".__get__").rpartition(".")[0]
-        found.setdefault(home, []).append(function)
+        home = name.removesuffix(".__get__").rpartition(".")[0].removeprefix("torch")
+        place = Tensor if home == ".Tensor" else import_module(_PACKAGE + home)
+        found.setdefault(place, []).append(function)
     return found
 
 

@@ -75,7 +75,11 @@ def _invert(self: Tensor) -> Tensor:
 
 
 def _matmul_from_right(self: Tensor, other: Any) -> Any:
-    return matrix.matmul(data.as_tensor(other), self) if hasattr(other, "__array__") else NotImplemented
+    return (
+        matrix.matmul(data.as_tensor(other, device=self.device), self)
+        if hasattr(other, "__array__")
+        else NotImplemented
+    )
 
 
 def _no_deletion(self: Tensor, index: Any) -> None:

@@ -137,6 +137,15 @@ def test_default_device_and_options_without_effect():
     assert x.layout is torch.strided and x.contiguous(memory_format=torch.contiguous_format) is x
 
 
+def test_tensors_are_made_of_others_where_the_program_wants_new_ones():
+    x = torch.ones(2)
+    with torch.device("meta"):
+        made = [torch.tensor(x), torch.as_tensor(x), torch.asarray(x), torch.asarray(x.numpy())]
+        assert all(t.is_meta for t in made) and torch.as_tensor(x, device="cpu") is x
+        assert torch.nn.functional.one_hot(torch.ones(1, dtype=torch.int64, device="cpu")).is_cpu
+    assert torch.as_tensor(x) is x and torch.tensor(x.to("meta")).is_meta
+
+
 def test_memory_shared_with_forked_processes():
     x = torch.arange(3.0)
     view = x.share_memory_()

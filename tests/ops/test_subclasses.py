@@ -238,7 +238,8 @@ def test_what_programs_ask_about_functions() -> None:
     assert overrides.resolve_name(torch.Tensor.shape.__get__) == "torch.Tensor.shape.__get__"
     assert overrides.resolve_name(len) is None
     functions = overrides.get_overridable_functions()
-    assert torch.add in functions["torch"] and F.mse_loss in functions["torch.nn.functional"]
+    assert torch.add in functions[torch] and F.mse_loss in functions[F]
+    assert torch.Tensor.add in functions[torch.Tensor]
     assert overrides.is_tensor_method_or_property(torch.Tensor.add)
     assert not overrides.is_tensor_method_or_property(torch.add)
     assert torch.Tensor.grad.__get__ in overrides.get_default_nowrap_functions()

@@ -310,7 +310,7 @@ def one_hot(input: Tensor, num_classes: int = -1) -> Tensor:
         num_classes = int(input.max()) + 1
     if input.numel() and input.is_cpu:
         try:
-            out = zeros(*input.shape, num_classes, dtype=dtypes.int64)
+            out = zeros(*input.shape, num_classes, dtype=dtypes.int64, device=input.device)
             return out.scatter_(-1, input.unsqueeze(-1), 1)
         except RuntimeError as error:
             low, high = int(input.min()), int(input.max())

@@ -26,7 +26,10 @@ def tensor(
     Python floats become the default dtype; arrays and tensors keep theirs.
     """
     if isinstance(data, Tensor):
-        where = device if device is not None else data.device
+        where = device if device is not None else devices.chosen() or data.device
+        if data.is_meta:
+            copied = data.detach().clone() if dtype is None else data.detach().to(dtype, copy=True)
+            return copied.to(where).requires_grad_(requires_grad)
         array = data.detach().to("cpu")._array
         array = array.astype(dtypes.numpy_of(dtype)) if dtype is not None else array.copy()
         return finish(array, where, requires_grad)
@@ -121,7 +124,7 @@ def as_tensor(data: Any, dtype: Any = None, device: Any = None) -> Tensor:
         if not isinstance(data, np.ndarray):
             return tensor(data, dtype=dtype, device=device)
         data = from_numpy(data)
-        device = device if device is not None else devices.default()
+    device = device if device is not None else devices.chosen()
     return data.to(device=device, dtype=dtype) if dtype is not None or device is not None else data
 
 
@@ -150,7 +153,7 @@ def asarray(
                 f"asarray(): can't alias arbitrary sequence {type(obj).__name__}; leave copy=False out"
             )
         return tensor(obj, dtype=dtype, device=device, requires_grad=requires_grad)
-    out = shared.to(device=device, dtype=dtype)
+    out = shared.to(device=device if device is not None else devices.chosen(), dtype=dtype)
     if copy is False and out is not shared:
         raise ValueError("asarray(): can't alias a tensor of another dtype or device; leave copy=False out")
     if copy and out is shared:
