@@ -11,6 +11,7 @@ from ..core.face import below
 from ..core.tensor import Tensor
 from ..files.torch_names import LANGUAGE
 from ..ops.shape.stacking import cat
+from ..utils.data.pool import KeyErrorMessage
 
 
 def __getattr__(name: str) -> Any:
@@ -59,7 +60,7 @@ class ExceptionWrapper:
         """Raise the exception again, with the traceback in its message; RuntimeError where it takes other arguments."""
         message = f"Caught {self.exc_type.__name__} {self.where}.\nOriginal {self.exc_msg}"
         try:
-            error = self.exc_type(message)
+            error = self.exc_type(KeyErrorMessage(message) if self.exc_type is KeyError else message)
         except Exception:
             raise RuntimeError(message) from None
         raise error

@@ -148,6 +148,27 @@ def test_the_value_of_a_future_may_come_from_another_thread():
     assert got[-1] == 3 and second.wait() == 1
 
 
+def test_weights_of_a_sampler_are_a_tensor_that_may_be_replaced():
+    sampler = data.WeightedRandomSampler([0.0, 1.0], 3)
+    assert sampler.weights.dtype is torch.float64 and list(sampler) == [1, 1, 1]
+    sampler.weights = torch.tensor([1.0, 0.0])
+    assert list(sampler) == [0, 0, 0]
+    sampler.weights[:] = torch.tensor([0.0, 2.0])
+    assert list(sampler) == [1, 1, 1]
+
+
+def test_a_key_error_of_another_thread_shows_its_traceback_in_lines():
+    from ddpgrad.compat._utils import ExceptionWrapper
+
+    try:
+        raise KeyError("lost")
+    except KeyError:
+        wrapper = ExceptionWrapper(where="in a thread")
+    with pytest.raises(KeyError) as caught:
+        wrapper.reraise()
+    assert str(caught.value).startswith("Caught KeyError in a thread.\nOriginal Traceback")
+
+
 def test_the_hub_makes_models_of_a_local_folder_and_reads_what_lies_there(tmp_path):
     hub = torch.hub
     (tmp_path / "parts.py").write_text("def scaled(n):\n    return n * 10\n")

@@ -234,7 +234,7 @@ class Worker:
             f"Caught {kind.__name__} in DataLoader worker process {self.id}{where}{batch}.\nOriginal {trace}"
         )
         if kind is KeyError:
-            return KeyError(_Verbatim(message))
+            return KeyError(KeyErrorMessage(message))
         if not issubclass(kind, StopIteration):  # that one would end the loop without a word
             # One that wants other arguments cannot be made; its name is in the message.
             with contextlib.suppress(Exception):
@@ -242,8 +242,8 @@ class Worker:
         return RuntimeError(message)
 
 
-class _Verbatim(str):
-    """A text that KeyError prints as it is."""
+class KeyErrorMessage(str):
+    """A text that KeyError, which prints the repr of its argument, prints as it is."""
 
     def __repr__(self) -> str:
         return str(self)

@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from ...core.tensor import Tensor
+from ...core.tensor import Tensor, wrap
 from ...random import Generator, rank_generator
 
 T_co = TypeVar("T_co", covariant=True)
@@ -122,7 +122,7 @@ class WeightedRandomSampler(Sampler[int]):
         if not isinstance(replacement, bool):
             raise ValueError(f"replacement must be a bool, got {replacement!r}")
         numbers = weights.numpy(force=True) if isinstance(weights, Tensor) else weights
-        self.weights = np.asarray(numbers, dtype=np.float64)
+        self.weights: Tensor = wrap(np.array(numbers, dtype=np.float64))
         if self.weights.ndim != 1:
             raise ValueError(f"weights must have one dimension, got shape {self.weights.shape}")
         self.num_samples = num_samples
@@ -131,7 +131,9 @@ class WeightedRandomSampler(Sampler[int]):
 
     def __iter__(self) -> Iterator[int]:
         generator = rank_generator() if self.generator is None else self.generator
-        yield from generator.multinomial(self.weights, self.num_samples, self.replacement).tolist()
+        yield from generator.multinomial(
+            np.asarray(self.weights, np.float64), self.num_samples, self.replacement
+        ).tolist()
 
     def __len__(self) -> int:
         return self.num_samples
