@@ -64,7 +64,7 @@ ROOMS = {
         ["agreement", "collectives", "messages", "monitored_barrier"],
         ["group_methods", "older_names"],
         ["ddp", "nn"],
-        ["fsdp"],
+        ["fsdp", "functional_collectives"],
         ["algorithms"],
         ["checkpoint"],
         ["fsdp.fully_sharded_data_parallel"],

@@ -84,9 +84,6 @@ PARTS = {
         "DeQuantStub FakeQuantize FakeQuantizeBase ObserverBase QConfig QuantStub convert default_observer fuse_modules get_default_qconfig prepare prepare_qat",
     ),
     "distributed._composable": Part(_SHARDS, ""),
-    "distributed._functional_collectives": Part(
-        "use torch.distributed.nn.functional", "all_to_all_single_autograd wait_tensor"
-    ),
     "distributed._tensor.experimental": Part(_SHARDS, "implicit_replication"),
     "distributed.algorithms.join": Part(
         "uneven inputs are for DistributedDataParallel.join()", "Join JoinHook Joinable"

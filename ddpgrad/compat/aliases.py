@@ -55,6 +55,7 @@ MODULES = {
     "autograd.profiler": "profiler.autograd_profiler",
     "cuda.amp.autocast_mode": "cuda.amp",
     "cuda.amp.grad_scaler": "cuda.amp",
+    "distributed._functional_collectives": "distributed.functional_collectives",
     "distributed.algorithms.model_averaging.averagers": "distributed.algorithms.model_averaging",
     "distributed.algorithms.model_averaging.hierarchical_model_averager": "distributed.algorithms.model_averaging",
     "distributed.algorithms.model_averaging.utils": "distributed.algorithms.model_averaging",
@@ -111,7 +112,7 @@ PAGES = {
     "get_global_rank as _get_global_rank, is_outside as _rank_not_in_group\n"
     "from ..distributed.older_names import STORE_BASED_BARRIER_PREFIX, _broadcast_coalesced, _coalescing_manager, "
     "_CoalescingManager, _get_default_store, _get_group_size, _get_pg_default_device, _get_process_group_name, "
-    "_object_to_tensor, _store_based_barrier, _tensor_to_object",
+    "_object_to_tensor, _resolve_process_group, _store_based_barrier, _tensor_to_object",
     "distributed.elastic": "",
     "distributed.elastic.multiprocessing": "",
     "distributed.launcher": "from ..launcher.elastic import LaunchConfig, elastic_launch",

@@ -16,7 +16,7 @@ from ..core import environment
 from ..core.tensor import Tensor, wrap
 from .collectives import broadcast
 from .objects import pack, unpack
-from .process_group import ProcessGroup, default_group, resolve
+from .process_group import ProcessGroup, default_group, groups, resolve
 from .protocol import plain_data
 from .store import DistStoreError, HashStore, PrefixStore, Store
 from .tcp_store import TCPStore
@@ -125,6 +125,14 @@ def _tensor_to_object(tensor: Tensor, tensor_size: int | Tensor, group: ProcessG
 def _get_process_group_name(pg: ProcessGroup) -> str:
     """The name of a group, the same for all its members."""
     return pg.group_name
+
+
+def _resolve_process_group(group_name: str) -> ProcessGroup:
+    """The group that has this name."""
+    for group in groups.get():
+        if group.group_name == group_name:
+            return group
+    raise RuntimeError(f"Could not resolve the process group registered under the name {group_name}")
 
 
 def _get_group_size(group: ProcessGroup | None) -> int:

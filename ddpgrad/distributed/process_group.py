@@ -87,8 +87,8 @@ class _Groups(type):
     @property
     def WORLD(cls) -> ProcessGroup | None:
         """The default group; None before `init_process_group`, which stands for it in arguments."""
-        groups = _groups.get()
-        return groups[0] if groups else None
+        mine = groups.get()
+        return mine[0] if mine else None
 
 
 class GroupMember(metaclass=_Groups):
@@ -103,7 +103,8 @@ class OutsideError(ValueError):
 
 group = GroupMember
 
-_groups: RankLocal[list[ProcessGroup]] = RankLocal(list)
+groups: RankLocal[list[ProcessGroup]] = RankLocal(list)
+"""Those that this rank is in, the default one first."""
 
 
 def is_available() -> bool:
@@ -113,7 +114,7 @@ def is_available() -> bool:
 
 def is_initialized() -> bool:
     """True when this rank has called `init_process_group`."""
-    return bool(_groups.get())
+    return bool(groups.get())
 
 
 def is_torchelastic_launched() -> bool:
@@ -170,7 +171,7 @@ def init_process_group(
     everyone = range(hosted.world_size)
     made = ProcessGroup(communicator, everyone, hosted.local_rank, shown, "default_pg", seconds(timeout))
     made.store = store if hosted.world.met is None else hosted.world.met.store
-    _groups.get().append(made)
+    groups.get().append(made)
 
 
 def _asked(
@@ -239,7 +240,7 @@ def new_group(
     shown = name if wanted is None else None
     described = group_desc or "undefined"
     made = ProcessGroup(communicator, chosen, hosted.local_rank, shown, described, seconds(timeout))
-    _groups.get().append(made)
+    groups.get().append(made)
     return made
 
 
@@ -300,24 +301,23 @@ def destroy_process_group(group: ProcessGroup | None = None) -> None:
     if is_outside(group):
         return
     left = resolve(group)
-    groups = _groups.get()
-    if left is groups[0] and sys.exception() is None:  # which would hide the error of what is left so
+    mine = groups.get()
+    if left is mine[0] and sys.exception() is None:  # which would hide the error of what is left so
         world.current().last_checks.raise_error()
-    for gone in list(groups) if left is groups[0] else [left]:
+    for gone in list(mine) if left is mine[0] else [left]:
         gone.communicator.close()
-        groups.remove(gone)
-    if not groups:
+        mine.remove(gone)
+    if not mine:
         world.current().world.leave()
 
 
 def default_group() -> ProcessGroup:
     """This rank's group of all ranks; `ValueError` before `init_process_group`."""
-    groups = _groups.get()
-    if not groups:
+    if not (mine := groups.get()):
         raise ValueError(
             "Default process group has not been initialized, please make sure to call init_process_group."
         )
-    return groups[0]
+    return mine[0]
 
 
 def resolve(group: Any) -> ProcessGroup:
@@ -351,8 +351,7 @@ def get_local_rank(group: ProcessGroup | None = None) -> int:
 
 def get_node_local_rank(fallback_rank: int | None = None) -> int:
     """LOCAL_RANK, where that is set, else `fallback_rank`, or this rank's index among those on its host."""
-    told = environment.rendezvous().get("LOCAL_RANK")
-    if told is not None:
+    if (told := environment.rendezvous().get("LOCAL_RANK")) is not None:
         return int(told)
     return world.current().local_rank if fallback_rank is None else int(fallback_rank)
 
@@ -365,7 +364,7 @@ def get_backend_config(group: ProcessGroup | None = None) -> str:
 
 def get_pg_count() -> int:
     """How many process groups this rank is in."""
-    return len(_groups.get())
+    return len(groups.get())
 
 
 def get_backend(group: ProcessGroup | None = None) -> str:
