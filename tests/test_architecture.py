@@ -64,7 +64,7 @@ ROOMS = {
         ["agreement", "collectives", "messages", "monitored_barrier"],
         ["group_methods", "older_names"],
         ["ddp", "nn"],
-        ["fsdp", "functional_collectives"],
+        ["fsdp", "functional_collectives", "_composable"],
         ["algorithms"],
         ["checkpoint"],
         ["fsdp.fully_sharded_data_parallel"],

@@ -83,11 +83,7 @@ PARTS = {
         _QUANTIZED,
         "DeQuantStub FakeQuantize FakeQuantizeBase ObserverBase QConfig QuantStub convert default_observer fuse_modules get_default_qconfig prepare prepare_qat",
     ),
-    "distributed._composable": Part(_SHARDS, ""),
     "distributed._tensor.experimental": Part(_SHARDS, "implicit_replication"),
-    "distributed.algorithms.join": Part(
-        "uneven inputs are for DistributedDataParallel.join()", "Join JoinHook Joinable"
-    ),
     "distributed.checkpoint.optimizer": Part(_SAVE, "load_sharded_optimizer_state_dict"),
     "distributed.checkpoint.hf_storage": Part(_SAVE, "HuggingFaceStorageReader HuggingFaceStorageWriter"),
     "distributed.rpc": Part(_RPC, "RRef init_rpc remote rpc_async rpc_sync shutdown"),
