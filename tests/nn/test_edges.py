@@ -33,3 +33,20 @@ def test_edges_of_small_functions():
     y = torch.ones(2, 3)
     assert F.dropout1d(y, 1.0, inplace=True) is y and y.sum() == 0
     assert nn.init.calculate_gain("conv_transpose2d") == 1
+
+
+def test_the_total_norm_has_the_widest_dtype():
+    narrow, wide = nn.Parameter(torch.ones(2, dtype=torch.bfloat16)), nn.Parameter(torch.ones(1))
+    narrow.grad, wide.grad = torch.full_like(narrow, 3.0), torch.full((1,), 4.125)
+    total = nn.utils.clip_grad_norm_([narrow, wide], 100.0)
+    assert total.dtype is torch.float32 and total.item() == pytest.approx((9 + 9 + 4.125**2) ** 0.5)
+
+
+def test_a_parameter_that_is_assigned_becomes_the_modules_own():
+    source, target = nn.Linear(2, 2), nn.Linear(2, 2, device="meta").requires_grad_(False)
+    target.load_state_dict(source.state_dict(keep_vars=True), assign=True)
+    assert target.weight is source.weight and not source.weight.requires_grad
+    with torch.no_grad():
+        loaded = nn.Linear(2, 2, device="meta")
+        loaded.load_state_dict(source.state_dict(), assign=True)
+    assert loaded.weight is not source.weight and loaded.weight.data_ptr() == source.weight.data_ptr()

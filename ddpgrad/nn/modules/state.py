@@ -231,10 +231,12 @@ def load_own(
         if problem:
             errors.append(problem)
         elif metadata.get("assign_to_params_buffers"):
-            taken = (
-                Parameter(value.detach(), target.requires_grad) if isinstance(target, Parameter) else value
-            )
-            setattr(module, name, taken)
+            if isinstance(target, Parameter):
+                if isinstance(value, Parameter):
+                    value.requires_grad_(target.requires_grad)
+                else:
+                    value = Parameter(value.detach(), target.requires_grad)
+            setattr(module, name, value)
         else:
             if target.is_meta and not value.is_meta:
                 warnings.warn(

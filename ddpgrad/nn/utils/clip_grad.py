@@ -10,9 +10,11 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Iterable
+from functools import reduce
 from typing import Any
 
 from ... import Tensor, full, no_grad, norm, stack
+from ...backend.dtype import promote_types
 from ...backend.registry import alike, backend_for, stored, to_device
 from ...core.taping import taped
 from ...core.tensor import wrap
@@ -74,7 +76,8 @@ def _euclidean(parts: list[Tensor]) -> Tensor:
             part = to_device(backend_for(part).asarray(part), device)
         total = part if total is None else total + part
     root = total**0.5
-    return wrap(backend.asarray(root, first.real.dtype))
+    kind = reduce(promote_types, {part.dtype.to_real() for part in parts})
+    return wrap(backend.asarray(root, kind.numpy))
 
 
 @no_grad()
