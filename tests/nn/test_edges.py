@@ -50,3 +50,9 @@ def test_a_parameter_that_is_assigned_becomes_the_modules_own():
         loaded = nn.Linear(2, 2, device="meta")
         loaded.load_state_dict(source.state_dict(), assign=True)
     assert loaded.weight is not source.weight and loaded.weight.data_ptr() == source.weight.data_ptr()
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_batch_norm_takes_no_integers(training):
+    with pytest.raises(NotImplementedError, match="int64"):
+        F.batch_norm(torch.ones(3, 2, dtype=torch.int64), torch.zeros(2), torch.ones(2), training=training)

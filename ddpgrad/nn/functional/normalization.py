@@ -6,6 +6,7 @@ import math
 
 from ... import Tensor, clone, narrow, no_grad, repeat, reshape, rsqrt
 from ...backend import dtype as dtypes
+from ...ops.dispatch.dtype_lists import refuse_dtypes
 from ...ops.indexing.setitem import copy_
 from ...ops.layers.normalization import batch_norm_train, channel_affine, require_parameters
 from ...ops.shape.shape import constant_pad
@@ -51,6 +52,7 @@ def batch_norm(
                 _move(running_mean, mean, momentum)
                 _move(running_var, var * (count / (count - 1)), momentum)
         return out
+    refuse_dtypes("batch_norm", "bic", (input,))
     if running_mean is None or running_var is None:
         raise RuntimeError(
             "batch_norm(): expected running_mean and running_var to be defined when training=False"
