@@ -368,3 +368,10 @@ def test_attention_takes_a_mask_that_is_causal_too():
     torch.testing.assert_close(F.scaled_dot_product_attention(q, q, q, added, is_causal=True), expected)
     with pytest.raises(RuntimeError, match="attn_mask and is_causal must not both be set"):
         F.scaled_dot_product_attention(q[0], q[0], q[0], sees.expand(4, 4), is_causal=True)
+
+
+def test_ctc_takes_a_blank_among_the_labels_for_a_label() -> None:
+    scores = ((torch.arange(24.0).reshape(2, 4, 3) - 12) / 100).transpose(0, 1).log_softmax(-1)
+    labels = torch.tensor([[1, 2, 1], [1, 2, 0]])
+    losses = F.ctc_loss(scores, labels, (4, 4), (3, 3), reduction="none")
+    torch.testing.assert_close(losses, torch.tensor([2.4429, 2.4544]), atol=5e-5, rtol=0)

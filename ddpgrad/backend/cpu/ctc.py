@@ -52,9 +52,9 @@ def _reached(line, s, step, skips, end):
 
 
 @kernel
-def _skips(row, s, blank):
+def _skips(row, s):
     """Whether place s may follow place s - 2: a label that differs from the last one."""
-    return s % 2 == 1 and s > 1 and row[s // 2] != row[s // 2 - 1] and row[s // 2] != blank
+    return s % 2 == 1 and s > 1 and row[s // 2] != row[s // 2 - 1]
 
 
 @kernel
@@ -69,7 +69,7 @@ def _align(log_probs, labels, times, sizes, blank, alpha, beta, ahead, losses, g
                 if t == 0:
                     alpha[0, s] = emitted[label] if s < 2 else -np.inf
                 else:
-                    alpha[t, s] = emitted[label] + _reached(alpha[t - 1], s, 1, _skips(row, s, blank), places)
+                    alpha[t, s] = emitted[label] + _reached(alpha[t - 1], s, 1, _skips(row, s), places)
         if steps == 0:
             losses[n] = 0.0 if places == 1 else np.inf
         else:
@@ -82,7 +82,7 @@ def _align(log_probs, labels, times, sizes, blank, alpha, beta, ahead, losses, g
                 if t == steps - 1:
                     ahead[s] = 0.0 if s >= places - 2 else -np.inf
                 else:
-                    skips = s + 2 < places and _skips(row, s + 2, blank)
+                    skips = s + 2 < places and _skips(row, s + 2)
                     ahead[s] = _reached(beta, s, -1, skips, places)
             for s in range(places):
                 label = row[s // 2] if s % 2 == 1 else blank

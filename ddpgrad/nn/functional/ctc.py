@@ -135,7 +135,7 @@ def _alignments(
     places = np.arange(extended.shape[1])
     valid = places <= 2 * sizes[:, None]
     skips = np.zeros(extended.shape, bool)  # whether the place before may be left out
-    skips[:, 2:] = (extended[:, 2:] != blank) & (extended[:, 2:] != extended[:, :-2])
+    skips[:, 2:] = extended[:, 2:] != extended[:, :-2]
     emitted = np.take_along_axis(log_probs, np.broadcast_to(extended, (steps, *extended.shape)), 2)
     emitted = np.where(valid, emitted, -np.inf)
     start = np.where(places < 2, 0.0, -np.inf)
