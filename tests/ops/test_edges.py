@@ -184,3 +184,5 @@ def test_a_pair_that_is_no_number_does_not_spoil_what_it_does_not_count_in():
     x = torch.tensor([[math.nan, 1.0], [1.0, 1.0]])
     losses = F.cosine_embedding_loss(x, torch.ones(2, 2), torch.tensor([0, 1]), reduction="none")
     assert losses[0].item() == 0
+    whole = [torch.tensor(values) for values in ([1, 2], [2, 1], [1, 1])]
+    assert F.margin_ranking_loss(*whole).item() == 0.5

@@ -199,7 +199,7 @@ def _digamma(x, out):
             series = w * (_BERNOULLI[k] + series)
         total += math.log(z) - 0.5 / z - series
         if mirrored:
-            part = given - math.trunc(given)
+            part = given - np.trunc(given)  # `math.trunc` makes an int, which may be too large
             total -= math.pi / math.tan(math.pi * part) if part else math.nan
             total = math.copysign(math.inf, -given) if given == 0 else total
         out[i] = narrowed(total, out)

@@ -32,7 +32,7 @@ def margin_ranking_loss(
             "margin_ranking_loss : All input tensors should have same dimension but got sizes: "
             f"input1: {input1.shape}, input2: {input2.shape}, target: {target.shape} "
         )
-    losses = clamp(margin - target * (input1 - input2), min=0)
+    losses = clamp(float(margin) - target * (input1 - input2), min=0)
     return reduced(losses, chosen(reduction, size_average, reduce))
 
 
