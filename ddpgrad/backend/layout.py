@@ -23,10 +23,10 @@ _OF_OPERANDS = frozenset({
 _OF_IMAGES = frozenset({
     "batch_norm_train", "constant_pad", "convolution", "convolution_input", "group_norm", "max_pool", "resample",
 })  # fmt: skip
-# Reductions, whose results lie in order of the dimensions whatever the input does.
+# Reductions, whose results lie in order of the dimensions whatever the input does; the kernels of "sum" and extremes see
+# to it themselves.
 _OF_REDUCTIONS = frozenset({
-    "all", "amax", "amin", "any", "count_nonzero", "mean", "nansum", "prod", "std", "std_mean", "sum", "var", "var_mean",
-    "vector_norm",
+    "all", "any", "count_nonzero", "nansum", "prod", "std", "std_mean", "var", "var_mean", "vector_norm",
 })  # fmt: skip
 # Other ops of which the same is true.
 _IN_ORDER = frozenset({"repeat", "scatter_add", "scatter_reduce_by", "scatter_src", "tril", "triu"})
@@ -44,6 +44,11 @@ def in_order(array: Array, dims: Sequence[int]) -> Array:
     out = empty_in_order(array, array.shape, array.dtype, dims)
     out[...] = array
     return out
+
+
+def reduced_in_order(result: Array, ndim: int) -> Array:
+    """What a library's reduction of `ndim` dimensions returned, in order of the dimensions that are left."""
+    return result if ndim < 3 or result.flags.c_contiguous else in_order(result, range(result.ndim))
 
 
 def in_own_order(array: Array, dtype: Any) -> Array:

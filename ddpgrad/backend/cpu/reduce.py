@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from ..layout import reduced_in_order
 from .threads import in_parts, shared
 from .vectormath import compiled_for, from_ordered, kernel, to_ordered, widened
 
@@ -37,7 +38,8 @@ def sum(
             return _ones(len(input), input.dtype).dot(input)
         # With an output NumPy returns an array, which is quicker than to make one of its scalar.
         out = np.empty((), input.dtype) if dim is None and not keepdim else None
-        return np.add.reduce(input, dim, None, out, keepdim)  # pyright: ignore[reportCallIssue]
+        total = np.add.reduce(input, dim, None, out, keepdim)  # pyright: ignore[reportCallIssue]
+        return total if input.ndim < 3 else reduced_in_order(total, input.ndim)
     dims = _dims(dim, input.ndim)
     split = _split(input.shape, dims)
     if split is None:
@@ -123,7 +125,8 @@ def amax(input: np.ndarray, dim: int | tuple[int, ...] | None = None, keepdim: b
         return NotImplemented
     if input.size >= _WORTH_IT and (out := _of_short_rows(input, dim, keepdim, True)) is not None:
         return out
-    return np.maximum.reduce(input, dim, None, None, keepdim)  # pyright: ignore[reportCallIssue]
+    found = np.maximum.reduce(input, dim, None, None, keepdim)  # pyright: ignore[reportCallIssue]
+    return found if input.ndim < 3 else reduced_in_order(found, input.ndim)
 
 
 def amin(input: np.ndarray, dim: int | tuple[int, ...] | None = None, keepdim: bool = False) -> np.ndarray:
@@ -132,7 +135,8 @@ def amin(input: np.ndarray, dim: int | tuple[int, ...] | None = None, keepdim: b
         return NotImplemented
     if input.size >= _WORTH_IT and (out := _of_short_rows(input, dim, keepdim, False)) is not None:
         return out
-    return np.minimum.reduce(input, dim, None, None, keepdim)  # pyright: ignore[reportCallIssue]
+    found = np.minimum.reduce(input, dim, None, None, keepdim)  # pyright: ignore[reportCallIssue]
+    return found if input.ndim < 3 else reduced_in_order(found, input.ndim)
 
 
 def prod(

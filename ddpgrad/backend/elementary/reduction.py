@@ -6,6 +6,7 @@ from types import ModuleType
 from typing import Any
 
 from ..dtype import NARROW, float32, int64, numpy_of
+from ..layout import reduced_in_order
 from ..registry import backend_for
 from .arithmetic import in_float32
 
@@ -25,10 +26,12 @@ def reductions(xp: ModuleType) -> dict[str, Any]:
         kind = _total_type(input, dtype)
         if kind in NARROW:
             wide = backend_for(input).cast(input, float32) if input.dtype in NARROW else input
-            return wide.sum(axis=dim, keepdims=keepdim, dtype=float32.numpy).astype(kind)
+            total = wide.sum(axis=dim, keepdims=keepdim, dtype=float32.numpy).astype(kind)
+            return reduced_in_order(total, input.ndim)
         if dtype is not None:
             input = input.astype(kind, copy=False)
-        return input.sum(axis=dim, keepdims=keepdim, dtype=kind)  # the method is twice as fast as xp.sum
+        total = input.sum(axis=dim, keepdims=keepdim, dtype=kind)  # the method is twice as fast as xp.sum
+        return reduced_in_order(total, input.ndim)
 
     def prod(input: Array, dim: Dim = None, keepdim: bool = False, dtype: Any = None) -> Array:
         kind = _total_type(input, dtype)
@@ -37,11 +40,12 @@ def reductions(xp: ModuleType) -> dict[str, Any]:
 
     @in_float32
     def amax(input: Array, dim: Dim = None, keepdim: bool = False) -> Array:
-        return input.max(axis=dim, keepdims=keepdim)  # the methods take half of the time of xp's functions
+        # The methods take half of the time of xp's functions.
+        return reduced_in_order(input.max(axis=dim, keepdims=keepdim), input.ndim)
 
     @in_float32
     def amin(input: Array, dim: Dim = None, keepdim: bool = False) -> Array:
-        return input.min(axis=dim, keepdims=keepdim)
+        return reduced_in_order(input.min(axis=dim, keepdims=keepdim), input.ndim)
 
     def argmax(input: Array, dim: int | None = None, keepdim: bool = False) -> Array:
         return input.argmax(axis=dim, keepdims=keepdim)

@@ -335,7 +335,10 @@ def _check_masked_fill(input: Tensor, mask: Tensor, value: TensorLike) -> None:
             f"masked_fill(): only supports a 0-dimensional value tensor, but got tensor with {value.ndim} dimension(s). "
             "Use torch.where(mask, value, input)."
         )
-    if not isinstance(value, Tensor):
+    if isinstance(value, (int, float)):
+        if not 0 <= value <= 127:  # which fits everywhere
+            as_element(value, input.dtype)
+    elif not isinstance(value, Tensor):
         as_element(value, input.dtype)
     elif value._array.dtype != input._array.dtype and not value.is_meta:
         as_element(value.item(), input.dtype)  # which refuses what does not fit

@@ -110,7 +110,7 @@ def fill_(input: Tensor, value: Any) -> Tensor:
             )
     elif not isinstance(value, (bool, int, float, complex, np.generic)):
         raise TypeError(f"fill_(): argument 'value' (position 1) must be Number, not {type(value).__name__}")
-    else:
+    elif not isinstance(value, (int, float)) or not 0 <= value <= 127:  # which fits everywhere
         as_element(value, input.dtype)  # which refuses what does not fit
     if value.__class__ is Tensor or (input._requires_grad and mode.enabled):
         setitem(input, Ellipsis, value)
