@@ -69,7 +69,7 @@ def checkpoint(
         raise ValueError("Passing `context_fn` or `debug` is only supported when use_reentrant=False.")
     if not any(isinstance(a, Tensor) and a.requires_grad for a in args):
         warnings.warn("None of the inputs have requires_grad=True. Gradients will be None", stacklevel=2)
-    return _Reentrant.apply(function, preserve_rng_state, *args)
+    return CheckpointFunction.apply(function, preserve_rng_state, *args)
 
 
 def checkpoint_sequential(
@@ -191,7 +191,7 @@ def _checkpoint(
 # -- with reentrance -----------------------------------------------------------------------------
 
 
-class _Reentrant(Function):
+class CheckpointFunction(Function):
     """One node for the whole part: backward runs it again, recorded, and backward through that."""
 
     @staticmethod
@@ -231,6 +231,6 @@ class _Reentrant(Function):
 
 
 __all__ = [
-    "CheckpointError", "checkpoint", "checkpoint_sequential", "noop_context_fn", "set_checkpoint_debug_enabled",
-    "set_checkpoint_early_stop",
+    "CheckpointError", "CheckpointFunction", "checkpoint", "checkpoint_sequential", "noop_context_fn",
+    "set_checkpoint_debug_enabled", "set_checkpoint_early_stop",
 ]  # fmt: skip

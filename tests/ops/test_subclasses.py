@@ -222,6 +222,11 @@ def test_a_mode_is_asked_by_ops_while_it_lasts() -> None:
         torch.arange(3), torch.tensor([1]), torch.rand(2), torch.hann_window(3), torch.tril_indices(2, 2)
     made = ["empty", "new_zeros", "arange", "tensor", "rand", "hann_window", "tril_indices"]
     assert [name for name in mode.names[5:] if name in made or name[:3] == "new"] == [made[0], *made]
+    del mode.names[:]
+    with mode:
+        x[0], x[:1] = x[1], 3.0
+        x.copy_(torch.ones(2)), x.fill_(2), x.zero_()
+    assert mode.names == ["__getitem__", "__setitem__", "__setitem__", "ones", "copy_", "fill_", "zero_"]
     assert vars(Tensor)["_operand"] is vars(Tensor)["_array"]  # plain tensors pay nothing again
 
 

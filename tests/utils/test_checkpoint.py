@@ -291,6 +291,7 @@ def test_an_argument_changed_in_place():
 def test_reentrant_limits():
     x = leaf()
     y = checkpoint(wave, x, use_reentrant=True).sum()
+    assert y.grad_fn.next_functions[0][0].name() == "CheckpointFunctionBackward"
     with pytest.raises(RuntimeError, match=r"incompatible with \.grad\(\)"):
         torch.autograd.grad(y, x)
     with pytest.raises(RuntimeError, match=r"incompatible with \.grad\(\)"):

@@ -26,6 +26,8 @@ from .raw_index import (
 
 def subscript(input: Tensor, index: Any) -> Tensor:
     """`input[index]`: a view for ints and slices, a copy for tensors and lists."""
+    if overriding and is_overridden((input, index), {}):
+        return ask(Tensor.__getitem__, (input, index), {})
     kind = index.__class__
     if kind is int:
         if not input._array.ndim:
@@ -35,8 +37,6 @@ def subscript(input: Tensor, index: Any) -> Tensor:
         return _selected(input, 0, index)
     basic = slicing(index)
     if basic is None:
-        if overriding and is_overridden((input, index), {}):
-            return ask(Tensor.__getitem__, (input, index), {})
         given, index = index, raw_index(input, index)
         if is_mixed(index):
             first, then = split_mixed(index)

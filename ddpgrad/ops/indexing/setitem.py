@@ -11,6 +11,7 @@ from ...autograd.views import check_writable
 from ...backend.dtype import bfloat16, float16
 from ...backend.registry import SparseArray, backend_for
 from ...core.modes import recorders
+from ...core.overrides import ask, is_overridden, overriding
 from ...core.tensor import Tensor, wrap
 from ..creation.factories import as_element
 from ..dispatch.calls import versions_of
@@ -25,6 +26,9 @@ from .raw_index import is_basic, is_mixed, raw_index, refuse_negative_steps, spl
 
 def setitem(self: Tensor, index: Any, value: Any) -> None:
     """`self[index] = value`, under autograd."""
+    if overriding and is_overridden((self, index, value), {}):
+        ask(Tensor.__setitem__, (self, index, value), {})
+        return
     raw = raw_index(self, index)
     refuse_negative_steps(raw)
     if is_mixed(raw):
@@ -84,6 +88,8 @@ def setitem(self: Tensor, index: Any, value: Any) -> None:
 
 def copy_(self: Tensor, src: Any, non_blocking: bool = False) -> Tensor:
     """Overwrite with `src`, broadcast, converted and moved as needed."""
+    if overriding and is_overridden((self, src), {}):
+        return ask(Tensor.copy_, (self, src, non_blocking), {})
     if isinstance(src, Tensor) and src.device != self.device:
         src = src.to(self.device)
     if isinstance(src, Tensor) and isinstance(src._array, SparseArray) is not isinstance(
@@ -103,6 +109,8 @@ def copy_(self: Tensor, src: Any, non_blocking: bool = False) -> Tensor:
 
 def fill_(input: Tensor, value: Any) -> Tensor:
     """Overwrite with one value."""
+    if overriding and is_overridden((input, value), {}):
+        return ask(Tensor.fill_, (input, value), {})
     if isinstance(value, Tensor):
         if value.ndim:
             raise RuntimeError(
@@ -122,6 +130,8 @@ def fill_(input: Tensor, value: Any) -> Tensor:
 
 def zero_(input: Tensor) -> Tensor:
     """Overwrite with zeros."""
+    if overriding and is_overridden((input,), {}):
+        return ask(Tensor.zero_, (input,), {})
     return fill_(input, 0)
 
 
