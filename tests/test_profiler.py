@@ -159,10 +159,10 @@ with profile() as recorded:
     x = torch.ones(3)
     for _ in range(dist.get_rank() + 1): x = x + 1
     dist.all_reduce(x)
-    dist.all_reduce_coalesced([x, torch.ones(2, dtype=torch.complex64)], async_op=True).wait()
+    dist.all_reduce_coalesced([torch.ones(n, dtype=torch.complex64) for n in (3, 2)], async_op=True).wait()
 told = [(e.name, e.is_async, e.input_shapes) for e in recorded.events() if "reduce" in e.name]
 assert told == [(dist.get_backend() + ":all_reduce", True, [[3]]),
-                (dist.get_backend() + ":all_reduce_coalesced", True, [[3], [2, 2]])], told
+                (dist.get_backend() + ":all_reduce_coalesced", True, [[3, 2], [2, 2]])], told
 adds = [e for e in recorded.events() if e.name == "aten::add"]
 assert len(adds) == dist.get_rank() + 1, (dist.get_rank(), recorded.events())
 recorded.export_chrome_trace(f"trace.{dist.get_rank()}.json")

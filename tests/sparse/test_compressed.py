@@ -191,7 +191,7 @@ def test_changed_indices_reach_no_foreign_memory() -> None:
         lambda: torch.sparse.mm(c, D, "amax"),
         lambda: c.to_dense(),
     ):
-        with pytest.raises(IndexError, match="out of (range|bounds)"):
+        with pytest.raises(IndexError, match=r"out of (range|bounds)"):
             product()
 
 
