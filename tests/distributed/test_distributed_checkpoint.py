@@ -332,3 +332,12 @@ def test_a_checkpoint_becomes_a_file_of_torch_save_and_the_other_way_round(folde
     described: dict[str, Any] = dcp.FileSystemReader(folder).read_metadata().state_dict_metadata
     assert list(described) == ["table", "notes.seen", "notes.few.0", "notes.few.1", "notes.few.2.rows"]
     assert described["table"].size == (5, 2) and described["table"].properties.dtype == torch.float32
+
+
+def test_older_names_save_and_load(tmp_path: Path):
+    with pytest.warns(FutureWarning, match="Please use `save`"):
+        dcp.save_state_dict({"a": torch.ones(2)}, dcp.FileSystemWriter(tmp_path / "c"), no_dist=True)
+    state = {"a": torch.zeros(2)}
+    with pytest.warns(FutureWarning, match="Please use `load`"):
+        dcp.load_state_dict(state, dcp.FileSystemReader(tmp_path / "c"), no_dist=True)
+    assert state["a"].tolist() == [1, 1]

@@ -1,6 +1,7 @@
 """Names of torch.distributed beside the collectives: meshes, backends, lists of objects, works."""
 
 import copy
+import json
 import os
 import pickle
 import subprocess
@@ -11,6 +12,7 @@ import pytest
 import ddpgrad as torch
 import ddpgrad.distributed as dist
 from ddpgrad.distributed import backends
+from ddpgrad.distributed.elastic.multiprocessing.errors import record
 from ddpgrad.errors import LaunchError, TransportError
 
 
@@ -303,3 +305,19 @@ def test_objects_of_other_classes_need_leave():
         assert dist.simulate(program, 2) == [[0, 1]] * 2
     finally:
         dist.allow_pickle(False)
+
+
+def test_a_recorded_function_writes_its_failure_where_torchrun_reads_it(tmp_path, monkeypatch):
+    @record
+    def main(how):
+        if how == "exits":
+            sys.exit(0)
+        raise ValueError(how)
+
+    monkeypatch.setenv("TORCHELASTIC_ERROR_FILE", str(tmp_path / "error.json"))
+    assert (main("exits"), main.__name__) == (None, "main")
+    with pytest.raises(ValueError, match="boom"):
+        main("boom")
+    told = json.loads((tmp_path / "error.json").read_text())["message"]
+    assert told["message"] == "ValueError: boom"
+    assert "in main" in told["extraInfo"]["py_callstack"]

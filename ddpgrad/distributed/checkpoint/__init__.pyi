@@ -7,5 +7,5 @@ from .metadata import (
     BytesStorageMetadata as BytesStorageMetadata, Metadata as Metadata,
     TensorStorageMetadata as TensorStorageMetadata,
 )
-from .state_dict_loader import load as load
-from .state_dict_saver import async_save as async_save, save as save
+from .state_dict_loader import load as load, load_state_dict as load_state_dict
+from .state_dict_saver import async_save as async_save, save as save, save_state_dict as save_state_dict

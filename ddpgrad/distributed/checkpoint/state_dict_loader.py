@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import difflib
 import os
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -116,3 +117,22 @@ def _filled(value: Any, saved: Saved) -> Any:
             if start < stop:
                 to[start - mine.start : stop - mine.start].copy_(rows[start - first : stop - first])
     return value
+
+
+def load_state_dict(
+    state_dict: dict[str, Any],
+    storage_reader: FileSystemReader,
+    process_group: ProcessGroup | None = None,
+    coordinator_rank: int = 0,
+    no_dist: bool = False,
+    planner: DefaultLoadPlanner | None = None,
+) -> None:
+    """`load`, as older programs call it."""
+    warnings.warn("`load_state_dict` is deprecated. Please use `load` instead.", FutureWarning, stacklevel=2)
+    load(
+        state_dict,
+        storage_reader=storage_reader,
+        planner=planner,
+        process_group=process_group,
+        no_dist=no_dist,
+    )

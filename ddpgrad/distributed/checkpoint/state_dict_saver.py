@@ -6,6 +6,7 @@ import copy
 import os
 import sys
 import threading
+import warnings
 from concurrent.futures import Future
 from dataclasses import asdict
 from pathlib import Path
@@ -49,6 +50,25 @@ def save(
     begun = _Save(crew, state_dict, checkpoint_id, storage_writer, planner)
     _wait_for(_last.get())
     return begun.finish(crew)
+
+
+def save_state_dict(
+    state_dict: dict[str, Any],
+    storage_writer: FileSystemWriter,
+    process_group: ProcessGroup | None = None,
+    coordinator_rank: int = 0,
+    no_dist: bool = False,
+    planner: DefaultSavePlanner | None = None,
+) -> Metadata:
+    """`save`, as older programs call it."""
+    warnings.warn("`save_state_dict` is deprecated. Please use `save` instead.", FutureWarning, stacklevel=2)
+    return save(
+        state_dict,
+        storage_writer=storage_writer,
+        planner=planner,
+        process_group=process_group,
+        no_dist=no_dist,
+    )
 
 
 def async_save(
