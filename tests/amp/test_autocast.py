@@ -157,6 +157,17 @@ def test_decompositions_of_16_bits_compute_in_float32_and_out_is_left_alone() ->
         linalg.inv(a)
 
 
+def test_an_lstm_cell_keeps_its_cell_in_float32() -> None:
+    step, x = nn.LSTMCell(2, 2), torch.ones(1, 2)
+    with torch.autocast("cpu"):
+        hidden, cell = step(x)
+        hidden, cell = step(x, (hidden, cell))
+    assert (hidden.dtype, cell.dtype) == (F32, F32)
+    assert torch.allclose(cell, step(x, step(x))[1], atol=1e-2)
+    cell.sum().backward()
+    assert step.weight_hh.grad.dtype is F32
+
+
 def test_the_gpu_lists_are_known() -> None:
     """Every listed name is an op or a function: a name that changes must change in the list too."""
     from ddpgrad.ops import load_all

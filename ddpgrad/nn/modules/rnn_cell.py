@@ -7,6 +7,9 @@ from typing import Any
 
 from ...core.tensor import Tensor
 from ...ops.creation.factories import empty, zeros
+from ...ops.dispatch.autocast import casting
+from ...ops.elementwise.unary import sigmoid, tanh
+from ...ops.linalg.matrix import linear
 from .. import init
 from ..parameter import Parameter
 from .module import Module
@@ -81,7 +84,10 @@ class RNNCellBase(Module):
                 )
         weights = [self.weight_ih, self.weight_hh]
         weights += [] if self.bias_ih is None or self.bias_hh is None else [self.bias_ih, self.bias_hh]
-        found = run_cells(self._mode, x, states, weights, (x.shape[0],))
+        if self._mode == "LSTM" and casting:
+            found = _lstm_under_autocast(x, *states, *weights)
+        else:
+            found = run_cells(self._mode, x, states, weights, (x.shape[0],))
         return found if input.ndim == 2 else tuple(state.squeeze(0) for state in found)
 
     def extra_repr(self) -> str:
@@ -91,6 +97,17 @@ class RNNCellBase(Module):
         if getattr(self, "nonlinearity", "tanh") != "tanh":
             parts.append(f"nonlinearity={self.nonlinearity}")
         return ", ".join(parts)
+
+
+def _lstm_under_autocast(
+    x: Tensor, hidden: Tensor, cell: Tensor, weight_ih: Tensor, weight_hh: Tensor, *biases: Tensor
+) -> States:
+    """The step whose products autocast casts, and which keeps the cell in its own type, as in PyTorch."""
+    bias_ih, bias_hh = biases or (None, None)
+    gates = linear(x, weight_ih, bias_ih) + linear(hidden, weight_hh, bias_hh)
+    entry, forget, new, leaving = gates.chunk(4, 1)
+    cell = sigmoid(forget) * cell + sigmoid(entry) * tanh(new)
+    return sigmoid(leaving) * tanh(cell), cell
 
 
 class RNNCell(RNNCellBase):
