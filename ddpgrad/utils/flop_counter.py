@@ -139,6 +139,8 @@ def _weight_gradient(args: Arguments, results: Arguments) -> tuple[str, int]:
 
 
 def _linear(args: Arguments, results: Arguments) -> tuple[str, int]:
+    if args[1].ndim == 1:
+        return "", 0
     return "aten.mm" if args[2] is None else "aten.addmm", _forward("linear", results, args)
 
 

@@ -1,5 +1,7 @@
 """Edges of layers and functions: padding in encoders, norms at infinity, targets of other dtypes."""
 
+import math
+
 import pytest
 
 import ddpgrad as torch
@@ -56,3 +58,26 @@ def test_a_parameter_that_is_assigned_becomes_the_modules_own():
 def test_batch_norm_takes_no_integers(training):
     with pytest.raises(NotImplementedError, match="int64"):
         F.batch_norm(torch.ones(3, 2, dtype=torch.int64), torch.zeros(2), torch.ones(2), training=training)
+
+
+@pytest.mark.parametrize("lead", [(), (3,), (2, 3)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16], ids=str)
+def test_a_linear_map_of_one_row_loses_the_last_dimension(lead, dtype):
+    x = torch.arange(2.0 * math.prod(lead)).reshape(*lead, 2).to(dtype).requires_grad_()
+    weight = torch.tensor([1.0, 2.0], dtype=dtype, requires_grad=True)
+    bias = torch.tensor(3.0, dtype=dtype, requires_grad=True)
+    out = F.linear(x, weight, bias)
+    assert out.shape == lead and out.tolist() == (x[..., 0] + 2 * x[..., 1] + 3).tolist()
+    assert F.linear(x, weight).tolist() == (out - 3).tolist()
+    out.sum().backward()
+    assert x.grad.tolist() == weight.expand(*lead, 2).tolist() and bias.grad.item() == out.numel()
+    assert weight.grad.tolist() == x.reshape(-1, 2).sum(0).tolist()
+
+
+@pytest.mark.parametrize(
+    ("x", "weight", "bias"),
+    [((3, 2), (3,), None), ((3, 2), (2,), (3,)), ((3, 2), (1, 2, 2), None), ((), (2,), None)],
+)
+def test_a_linear_map_of_other_shapes_is_refused(x, weight, bias):
+    with pytest.raises(RuntimeError, match="linear"):
+        F.linear(torch.zeros(x), torch.zeros(weight), None if bias is None else torch.zeros(bias))

@@ -49,6 +49,8 @@ def matmul(input: np.ndarray, other: np.ndarray) -> np.ndarray:
 
 def linear(input: np.ndarray, weight: np.ndarray, bias: np.ndarray | None) -> np.ndarray:
     """input (*, K) @ weight (N, K) transposed + bias (N,): a new array (*, N)."""
+    if weight.ndim == 1:
+        return NotImplemented
     if not compiled_for(input, weight) or (bias is not None and bias.dtype != input.dtype):
         out = _of_halves(input, weight.T, bias) if input.dtype.itemsize == 2 else None
         return NotImplemented if out is None else out

@@ -49,6 +49,8 @@ def matmul(input: Array, other: Array) -> Array:
 
 def linear(input: Array, weight: Array, bias: Array | None = None) -> Array:
     """input (*, K) @ weight (N, K) transposed + bias (N,), added where the product is accumulated: rounded once."""
+    if weight.ndim == 1:
+        return NotImplemented
     if bias is None or input.dtype not in _TYPES or not input.dtype == weight.dtype == bias.dtype:
         return matmul(input, weight.T) if bias is None else NotImplemented
     out = cupy.empty((math.prod(input.shape[:-1]), len(weight)), input.dtype)

@@ -113,6 +113,13 @@ def weight_gradient(F: Any, g: Any, input: Any, target: Any) -> Any:
 
 
 def _linear_rule(F: Any, g: Any, targets: Any, input: Any, weight: Any) -> tuple[Any, Any, Any]:
+    if len(weight.shape) == 1:
+        to_input, to_weight, to_bias = (target is not None for target in targets)
+        return (
+            _matmul_grad_input(F, g, weight, input.shape) if to_input else None,
+            _matmul_grad_other(F, g, input, weight.shape) if to_weight else None,
+            g if to_bias else None,
+        )
     flat_g = g if len(g.shape) == 2 else F.reshape(g, (math.prod(g.shape[:-1]), weight.shape[0]))
     grad_input = grad_weight = grad_bias = None
     if targets[0] is not None:
@@ -127,8 +134,26 @@ def _linear_rule(F: Any, g: Any, targets: Any, input: Any, weight: Any) -> tuple
     return grad_input, grad_weight, grad_bias
 
 
+def _check_no_matrix(a: Any, w: Any, bias: Tensor | None) -> None:
+    """RuntimeError unless the weight `w`, which is no matrix, is a vector that multiplies `a`."""
+    if w.ndim == 0 or a.ndim == 0:
+        raise RuntimeError(
+            f"both arguments to linear need to be at least 1D, but they are {a.ndim}D and {w.ndim}D"
+        )
+    if w.ndim > 2:
+        raise RuntimeError(f"linear(): the weight must have at most 2 dimensions, but it has {w.ndim}")
+    if a.shape[-1] != len(w):
+        raise RuntimeError(
+            f"linear(): size mismatch, the input {list(a.shape)} must end in in_features={len(w)}"
+        )
+    if bias is not None and bias.ndim:
+        raise RuntimeError(f"linear(): a weight of one row {list(w.shape)} takes a bias of no dimensions")
+
+
 def _adapt_linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> tuple[Any, ...]:
     a, w = input._array, weight._array
+    if w.ndim != 2:
+        _check_no_matrix(a, w, bias)
     if a.ndim == 0 or a.shape[-1] != w.shape[-1]:
         rows = a.size // a.shape[-1] if a.ndim and a.shape[-1] else 0
         raise RuntimeError(
@@ -149,14 +174,16 @@ def _adapt_linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> 
         ((rng.standard_normal((4, 3)), rng.standard_normal((2, 3)), rng.standard_normal(2)), {}),
         ((rng.standard_normal((2, 4, 3)), rng.standard_normal((2, 3))), {}),
         ((rng.standard_normal(3), rng.standard_normal((2, 3)), rng.standard_normal(2)), {}),
+        ((rng.standard_normal((4, 3)), rng.standard_normal(3)), {}),
+        ((rng.standard_normal((2, 4, 3)), rng.standard_normal(3), rng.standard_normal(())), {}),
     ],
     reference=lambda x, w, b=0.0: x @ w.T + b,
     method=False,
     grad_name="AddmmBackward0",
 )
 def linear(F: Any, input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """`input` (*, in) times `weight` (out, in) transposed, plus `bias` (out)."""
-    out = F.matmul(input, F.transpose(weight, 0, 1))
+    """`input` (*, in) times `weight` (out, in) transposed, plus `bias` (out); (*) of a `weight` (in)."""
+    out = F.matmul(input, F.transpose(weight, 0, 1) if len(weight.shape) == 2 else weight)
     if bias is not None and bias.dtype != out.dtype:
         raise RuntimeError(
             f"the bias should be of dtype {out.dtype}, that of input and weight, but got {bias.dtype}"
