@@ -27,11 +27,14 @@ ENTRIES = {name: e for name, e in ALL.items() if e.error_inputs_func is not None
 KINDS = (RuntimeError, TypeError, ValueError, IndexError)
 """What errors are made of; NotImplementedError is a RuntimeError. Another kind comes from an accident."""
 
-_REFLECTED = [f"__r{name}__" for name in ("add", "div", "mul", "and", "or", "xor")]
+_REFLECTED = [f"__r{name}__" for name in ("and", "or", "xor")]
+_OF_NUMBERS = [f"__r{name}__" for name in ("add", "div", "mul")]
 # By name, the numbers of the inputs that are accepted here. This list may only shrink.
 ACCEPTED: dict[str, set[int]] = {
     # A number as the first operand, for which PyTorch has no overload: it counts as a tensor.
     **{name: {0} for name in _REFLECTED},
+    # Nor is there one of two numbers, which the functions take.
+    **{name: {0, 1} for name in _OF_NUMBERS},
     # `out` shares memory with the indices: here both are made of one NumPy array, and do not know of each other.
     "gather": {7},
     "take": {2},
