@@ -282,6 +282,8 @@ def test_operands_of_several_dtypes_are_refused_where_pytorch_does():
             call(ones, doubles)
     with pytest.raises(RuntimeError, match="float_power_"):
         ones.float_power_(2)  # whose result is of float64
+    with pytest.raises(RuntimeError, match="abs_"):
+        torch.ones(2, dtype=torch.complex64).abs_()
     assert doubles.float_power_(2).tolist() == [1, 1, 1]
     with pytest.raises(TypeError, match="dist"):
         torch.dist(ones, 2)  # type: ignore[arg-type]

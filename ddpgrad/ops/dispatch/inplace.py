@@ -91,6 +91,10 @@ def _choosing(
     return call
 
 
+_OF_ONE_DTYPE = frozenset(("abs", "float_power"))
+"""Functions in place whose results have to be of the tensor's own dtype, as the size of a complex number is not."""
+
+
 def _inplace(
     name: str,
     function: Callable[..., Tensor],
@@ -130,7 +134,7 @@ def _inplace(
         else:
             result = function(input, *args, **kwargs)
         if result._array.dtype is not input._array.dtype and (
-            result.dtype.category > input.dtype.category or name == "float_power"
+            result.dtype.category > input.dtype.category or name in _OF_ONE_DTYPE
         ):
             raise RuntimeError(
                 f"{name}_(): result type {result.dtype.name} can't be cast to the desired output type "
