@@ -46,7 +46,7 @@ MISTAKES: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
     "unknown device": (
         lambda: torch.ones(2, device="gpu"),
         errors.DeviceError,
-        "unknown device 'gpu': expected one of cpu, cuda, meta (or 'cuda:0' …)",
+        "Expected one of cpu, cuda, meta device type at start of device string: gpu",
     ),
     "operand that is no number": (
         lambda: torch.add(torch.ones(2), "a"),

@@ -41,7 +41,9 @@ class Device:
                 raise DeviceError(f"invalid device string '{kind}:{number}': the index must be a number")
             index = int(number)
         if kind not in KINDS and kind not in _NAMED:
-            raise DeviceError(f"unknown device '{kind}': expected one of {', '.join(KINDS)} (or 'cuda:0' …)")
+            raise DeviceError(
+                f"Expected one of {', '.join(KINDS)} device type at start of device string: {kind}"
+            )
         self.type: str = kind
         self.index = index
 
