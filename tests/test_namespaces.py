@@ -1,5 +1,6 @@
 """The namespaces that programs touch besides tensors: switches, pass-throughs, what is refused, what is missing."""
 
+import importlib.util
 import math
 import subprocess
 import sys
@@ -107,6 +108,7 @@ def test_other_accelerators_are_absent():
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_cuda_without_a_gpu():
     assert torch.cuda.device_count() == 0 and not torch.cuda.is_bf16_supported()
+    assert torch.backends.cuda.is_built() is (importlib.util.find_spec("cupy") is not None)
     assert torch.cuda.memory_stats() == {} and torch.cuda.get_rng_state_all() == []
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()

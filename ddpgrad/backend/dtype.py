@@ -223,8 +223,8 @@ def result_type(tensors: list[tuple[np.dtype[Any], int]], scalars: list[int]) ->
     if best is None or category > best.category:
         default = get_default_dtype()
         number = (bool_, int64, default, complex128 if default is float64 else complex64)[category]
-        if best is not None and category == 3 and best is float64:
-            number = complex128
+        if best is not None and best.category == 2:  # the number is complex, and no wider than the tensor
+            number = complex128 if best is float64 else complex64
         best = number
     return best
 

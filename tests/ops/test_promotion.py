@@ -110,6 +110,8 @@ def test_default_dtype_decides_for_numbers_and_integers():
     i = torch.tensor([1, 2])
     torch.set_default_dtype(torch.float64)
     try:
+        narrow = torch.ones(2, dtype=torch.float32)
+        assert (narrow * 1j).dtype is (1j + narrow[0]).dtype is torch.complex64, "no wider than the tensor"
         assert (i * 0.5).dtype is torch.float64
         assert (i / 2).dtype is torch.float64
         assert torch.tensor(1.0).dtype is torch.float64

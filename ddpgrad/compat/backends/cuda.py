@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+
 from ...backend.device import float32_precision
 from ...core.rank_local import RankLocal
 
@@ -29,8 +31,8 @@ _sdp = RankLocal(lambda: {"flash": True, "mem_efficient": True, "math": True, "c
 
 
 def is_built() -> bool:
-    """True: this package can use CUDA; `torch.cuda.is_available` says whether it can here."""
-    return True
+    """Whether CuPy is installed, by which this package uses CUDA; `torch.cuda.is_available` says whether there is a GPU."""
+    return find_spec("cupy") is not None
 
 
 def flash_sdp_enabled() -> bool:
