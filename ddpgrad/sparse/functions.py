@@ -66,6 +66,8 @@ def _reduced(mat1: Tensor, mat2: Tensor, how: str) -> Tensor:
             f"torch.sparse.mm: reduce={how!r} expects a CSR matrix and a dense one, got layouts {mat1.layout} and "
             f"{mat2.layout}"
         )
+    if not mat1.is_floating_point():
+        raise NotImplementedError(f"torch.sparse.mm: reduce={how!r} is not implemented for {mat1.dtype}")
     if how in ("sum", "mean"):
         total = _Product.apply(mat1, mat2)
         starts = mat1._array.starts
@@ -126,6 +128,8 @@ def sampled_addmm(
             "sampled_addmm: Expected self to have layout SparseCsr and mat1, mat2 to be dense, got "
             f"{input.layout}, {mat1.layout} and {mat2.layout}"
         )
+    if input.dtype.category < 2:
+        raise NotImplementedError(f"sampled_addmm is not implemented for {input.dtype}")
     if (mat1.shape[-1:], (*mat1.shape[:-1], *mat2.shape[1:])) != (mat2.shape[:1], tuple(input.shape)):
         raise RuntimeError(
             f"sampled_addmm: mat1 {list(mat1.shape)} @ mat2 {list(mat2.shape)} does not have the shape of input, "
