@@ -83,6 +83,8 @@ class TestCase(unittest.TestCase):
             if _tensor(x) != _tensor(y):
                 exact_dtype = False
                 x, y = ddpgrad.as_tensor(x), ddpgrad.as_tensor(y)
+            elif not _tensor(x) and not isinstance(x, (list, tuple, dict)):
+                exact_dtype = False  # of numbers it is of no account
             if rtol is None and atol is not None:
                 rtol = 0.0
             assert_close(x, y, rtol=rtol, atol=atol, equal_nan=True, check_dtype=exact_dtype, msg=msg)
