@@ -75,7 +75,7 @@ def all_reduce_coalesced(
     """Combine each of `tensors` over all ranks, in place."""
     c = resolve(group).communicator
     listed("all_reduce_coalesced", "tensors", tensors)
-    one_dtype("all_reduce_coalesced", *tensors)
+    one_dtype("all_reduce_coalesced", *tensors, pairs=True)
     hosts = [host_of("all_reduce_coalesced", t, c) for t in tensors]
     works = [c.all_reduce(h, _prepared(h, op), f"tensor {i}", True) for i, h in enumerate(hosts)]
 

@@ -244,9 +244,14 @@ def listed(name: str, parameter: str, tensors: Any) -> None:
         )
 
 
-def one_dtype(name: str, *tensors: Tensor) -> None:
-    """ValueError, before anything is sent, for tensors of several dtypes: one rank's alone would keep the others waiting."""
+def one_dtype(name: str, *tensors: Tensor, pairs: bool = False) -> None:
+    """ValueError, before anything is sent, for tensors of several dtypes: one rank's alone would keep the others waiting.
+
+    pairs: complex numbers may be among the real ones that they consist of.
+    """
     kinds = {t._array.dtype for t in tensors}
+    if pairs:
+        kinds = {np.dtype(f"f{kind.itemsize // 2}") if kind.kind == "c" else kind for kind in kinds}
     if len(kinds) > 1:
         names = " and ".join(sorted({t.dtype.name for t in tensors}))
         raise ValueError(f"{name}(): Invalid usage of tensors with different dtypes. Found {names}")

@@ -204,6 +204,17 @@ def test_tensors_of_several_dtypes_are_refused_before_anything_is_sent(name):
     dist.simulate(program, 2)
 
 
+def test_complex_numbers_are_summed_beside_real_ones():
+    def program():
+        dist.init_process_group()
+        both = [torch.ones(2), torch.full((1,), 1 + 2j)]
+        dist.all_reduce_coalesced(both)
+        dist.destroy_process_group()
+        return [t.tolist() for t in both]
+
+    assert dist.simulate(program, 2) == [[[2.0, 2.0], [2 + 4j]]] * 2
+
+
 def test_methods_of_a_group_take_options():
     def program():
         dist.init_process_group()
