@@ -80,6 +80,7 @@ class TestCase(unittest.TestCase):
         exact_dtype: bool = True,
     ) -> None:
         if _numbers(x) and _numbers(y):
+            x, y = (t.coalesce() if _tensor(t) and t.is_sparse else t for t in (x, y))
             if _tensor(x) != _tensor(y):
                 exact_dtype = False
                 x, y = ddpgrad.as_tensor(x), ddpgrad.as_tensor(y)
