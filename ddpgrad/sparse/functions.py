@@ -36,9 +36,9 @@ class _Product(Function):
         if ctx.needs_input_grad[0]:
             pattern = mat1._array.coalesce()
             rows, columns = (wrap(places) for places in pattern.indices)
-            first = build(reduce.sum(subscript(g, rows) * subscript(mat2, columns), -1), pattern)
+            first = build(reduce.sum(subscript(g, rows) * subscript(mat2, columns).conj(), -1), pattern)
         if ctx.needs_input_grad[1]:
-            second = matrix.matmul(mat1.t(), g)
+            second = matrix.matmul(mat1.t().conj(), g)
         return first, second
 
 
@@ -153,10 +153,10 @@ class _Sampled(Function):
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
         (input, mat1, mat2), (beta, alpha) = ctx.saved_tensors, ctx.factors
-        held = sparse_mask(g, input)
-        first = beta * g if ctx.needs_input_grad[0] else None
-        second = alpha * matrix.matmul(held, mat2.t()) if ctx.needs_input_grad[1] else None
-        third = alpha * matrix.matmul(mat1.t(), held) if ctx.needs_input_grad[2] else None
+        held = alpha.conjugate() * sparse_mask(g, input)
+        first = beta.conjugate() * g if ctx.needs_input_grad[0] else None
+        second = matrix.matmul(held, mat2.mH) if ctx.needs_input_grad[1] else None
+        third = matrix.matmul(mat1.mH, held) if ctx.needs_input_grad[2] else None
         return first, second, third, None, None
 
 

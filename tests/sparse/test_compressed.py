@@ -119,6 +119,15 @@ def test_gradients_have_the_layout_and_reach_the_values() -> None:
         assert torch.autograd.gradcheck(
             lambda v, w, f=function: f(torch.sparse_csr_tensor(*graph, v, C.shape), w), (values, weight)
         ), number
+    turned = values.detach() * (1 + 2j), weight.detach() * (2 - 1j)
+    leaves = [t.requires_grad_() for t in turned]
+    for mix in (
+        torch.sparse.mm,
+        lambda s, w: torch.sparse.sampled_addmm(s, w, w.t(), beta=1j, alpha=2 + 1j).values(),
+    ):
+        assert torch.autograd.gradcheck(
+            lambda v, w, f=mix: f(torch.sparse_csr_tensor(*graph, v, C.shape), w), leaves
+        )
     leaf = C.clone().requires_grad_()
     (torch.sparse.mm(leaf, weight).sum() + leaf.values().pow(2).sum()).backward()
     assert (
