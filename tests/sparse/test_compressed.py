@@ -52,6 +52,8 @@ def test_elements_are_those_of_the_dense_matrix(
         (full + c, full + dense),
         (c.add(in_layout(full, layout), alpha=2), dense + full * 2),
         (c * full, dense * full),
+        (c**3, dense**3),
+        (c.abs().sqrt(), dense.abs().sqrt()),
         (c * in_layout(full, layout), dense * full),
         (-c / 2, -dense / 2),
         (c.sum(1, keepdim=True) if layout not in BLOCKS else c.sum(), dense.sum(1, keepdim=True) if layout not in BLOCKS else dense.sum()),

@@ -5,18 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..device import Device
 from ..registry import Unsupported, add_backend, backend_for
 from . import kernels
 from .compressed import Compressed, CudaCompressed
-from .held import HeldElements
-from .kernels import LINEAR, OF_VALUES, SparseBackend
+from .kernels import KERNELS, LINEAR, OF_VALUES, SparseBackend
 
 Array = Any
-
-
-def asarray(data: Any, dtype: Any = None) -> Any:
-    return data if isinstance(data, Compressed) else backend_for(data).asarray(data, dtype)
 
 
 def add(input: Any, other: Any) -> Any:
@@ -25,46 +19,6 @@ def add(input: Any, other: Any) -> Any:
 
 def sub(input: Any, other: Any) -> Any:
     return input - other
-
-
-def mul(input: Any, other: Any) -> Any:
-    return input.times(other) if isinstance(input, HeldElements) else other.times(input)
-
-
-def move(input: Compressed, device: Device, source: Device) -> Compressed:
-    return input.to(device)
-
-
-def cast(input: Compressed, dtype: Any) -> Compressed:
-    return input.with_values(backend_for(input.values).cast(input.values, dtype))
-
-
-def clone(input: Compressed, memory_format: Any = None) -> Compressed:
-    return input.copy()
-
-
-def div(input: Compressed, other: Any) -> Compressed:
-    return input / other
-
-
-def pow(input: Compressed, other: Any) -> Compressed:
-    return (
-        input.with_values(kernels.pow(input.coo(), other).values)
-        if input.block is None
-        else _no_blocks("pow")
-    )
-
-
-def matmul(input: Any, other: Any) -> Any:
-    return input.dot(other)
-
-
-def transpose(input: Compressed, dim0: int, dim1: int) -> Compressed:
-    return input.swapaxes(dim0, dim1)
-
-
-def permute(input: Compressed, dims: Sequence[int]) -> Compressed:
-    return input.transpose(dims)
 
 
 def full_like(input: Compressed, value: Any) -> Compressed:
@@ -111,14 +65,9 @@ def sum(input: Compressed, dim: Any = None, keepdim: bool = False, dtype: Any = 
     return input.alike(whole if dtype is None else whole.astype(dtype))
 
 
-def _no_blocks(name: str) -> Any:
-    raise Unsupported(f"{name} is not defined for tensors in blocks; call to_dense() first")
-
-
-_FUNCTIONS = (
-    add, asarray, cast, clone, div, full_like, matmul, move, mul, new_zeros, permute, pow, select, slice_by, sub, sum,
-    transpose,
-)  # fmt: skip
+_FUNCTIONS = (add, full_like, new_zeros, select, slice_by, sub, sum)
+_SHARED = ("asarray", "cast", "clone", "div", "matmul", "move", "mul", "permute", "pow", "transpose")
+"""Kernels that are methods of either kind of array."""
 
 
 def _of_values(name: str) -> Callable[..., Any]:
@@ -128,9 +77,10 @@ def _of_values(name: str) -> Callable[..., Any]:
     return kernel
 
 
-_KERNELS = {function.__name__: function for function in _FUNCTIONS} | {
-    name: _of_values(name) for name in (*OF_VALUES, *LINEAR)
+_KERNELS = {name: KERNELS[name] for name in _SHARED} | {
+    function.__name__: function for function in _FUNCTIONS
 }
+_KERNELS |= {name: _of_values(name) for name in (*OF_VALUES, *LINEAR)}
 
 add_backend(SparseBackend("cpu", Compressed, _KERNELS, "SparseCsr"))
 add_backend(SparseBackend("cuda", CudaCompressed, _KERNELS, "SparseCsr"))

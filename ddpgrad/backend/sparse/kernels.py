@@ -50,30 +50,30 @@ def mul(input: Any, other: Any) -> Any:
     return input.times(other) if isinstance(input, HeldElements) else other.times(input)
 
 
-def div(input: COO, other: Any) -> COO:
+def div(input: HeldElements, other: Any) -> HeldElements:
     return input / other
 
 
-def pow(input: COO, other: Any) -> COO:
-    if isinstance(other, COO) or getattr(other, "ndim", 0) or not other > 0:
+def pow(input: Any, other: Any) -> Any:
+    if isinstance(other, HeldElements) or getattr(other, "ndim", 0) or not other > 0:
         raise RuntimeError("the exponent of a sparse tensor must be a number greater than 0")
     whole = input.coalesce()
     return whole.with_values(backend_for(whole.values).pow(whole.values, other))
 
 
-def cast(input: COO, dtype: Any) -> COO:
+def cast(input: HeldElements, dtype: Any) -> HeldElements:
     return input.with_values(backend_for(input.values).cast(input.values, dtype))
 
 
-def clone(input: COO, memory_format: Any = None) -> COO:
+def clone(input: HeldElements, memory_format: Any = None) -> HeldElements:
     return input.copy()
 
 
 def asarray(data: Any, dtype: Any = None) -> Any:
-    return data if isinstance(data, COO) else backend_for(data).asarray(data, dtype)
+    return data if isinstance(data, HeldElements) else backend_for(data).asarray(data, dtype)
 
 
-def move(input: COO, device: Device, source: Device) -> COO:
+def move(input: Any, device: Device, source: Device) -> Any:
     return input.to(device)
 
 
@@ -95,11 +95,11 @@ def full_like(input: COO, value: Any) -> COO:
     return empty(input.values, input.shape, input.ndim - input.sparse_dim)
 
 
-def transpose(input: COO, dim0: int, dim1: int) -> COO:
+def transpose(input: Any, dim0: int, dim1: int) -> Any:
     return input.swapaxes(dim0, dim1)
 
 
-def permute(input: COO, dims: Sequence[int]) -> COO:
+def permute(input: Any, dims: Sequence[int]) -> Any:
     return input.transpose(dims)
 
 
@@ -214,9 +214,9 @@ _FUNCTIONS = (
     add, asarray, cast, cat, clone, div, full_like, index_select, matmul, move, mul, new_zeros, permute, pow, select,
     slice_by, stack, sub, sum, transpose, unsqueeze, vector_norm,
 )  # fmt: skip
-_KERNELS: dict[str, Kernel] = {function.__name__: function for function in _FUNCTIONS}
-_KERNELS |= {name: _of_values(name, True) for name in OF_VALUES}
-_KERNELS |= {name: _of_values(name, False) for name in LINEAR}
+KERNELS: dict[str, Kernel] = {function.__name__: function for function in _FUNCTIONS}
+KERNELS |= {name: _of_values(name, True) for name in OF_VALUES}
+KERNELS |= {name: _of_values(name, False) for name in LINEAR}
 
 
 class SparseBackend(Backend):
@@ -247,5 +247,5 @@ def _device_of(array: HeldElements) -> Device:
     return backend_for(array.values).device_of(array.values)
 
 
-add_backend(SparseBackend("cpu", COO, _KERNELS, "Sparse"))
-add_backend(SparseBackend("cuda", CudaCOO, _KERNELS, "Sparse"))
+add_backend(SparseBackend("cpu", COO, KERNELS, "Sparse"))
+add_backend(SparseBackend("cuda", CudaCOO, KERNELS, "Sparse"))
