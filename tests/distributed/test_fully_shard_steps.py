@@ -34,7 +34,8 @@ def divided(model: nn.Module, **options: Any) -> Any:
 
 
 def whole(tensor: Any) -> np.ndarray:
-    return (tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor.detach()).numpy().copy()
+    tensor = tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
+    return tensor.detach().numpy().copy()
 
 
 def trained(wrap: Any, n: int, k: int) -> tuple[list[np.ndarray], list[list[str]]]:

@@ -3,6 +3,7 @@
 import multiprocessing as mp
 import os
 import signal
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -64,11 +65,18 @@ def test_a_process_that_ends_without_a_word_is_reported_with_its_exit_code():
     assert caught.value.exit_code == 1
 
 
+@pytest.fixture
+def importable(monkeypatch):
+    """Spawned processes import this file."""
+    monkeypatch.syspath_prepend(Path(__file__).parents[2])
+
+
 def kill_the_last(i: int) -> None:
     if i == 1:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
+@pytest.mark.usefixtures("importable")
 def test_a_process_that_is_killed_is_named_with_the_signal():
     with pytest.raises(spawning.ProcessExitedException, match="process 1 terminated with signal SIGKILL"):
         spawning.spawn(kill_the_last, nprocs=2)
@@ -81,6 +89,7 @@ def train(i: int, model: nn.Module, part: torch.Tensor) -> None:
     part.fill_(7)
 
 
+@pytest.mark.usefixtures("importable")
 def test_spawned_processes_share_what_lies_in_shared_memory():
     model, base = nn.Linear(2, 1).share_memory(), torch.zeros(4).share_memory_()
     before = [p.detach().clone() for p in model.parameters()]
