@@ -114,3 +114,13 @@ def test_matrices_and_sets_of_16_bit_numbers() -> None:
             False,
             True,
         ]
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("count", [3, 5000])
+def test_numbers_keep_their_digits_in_place_too(count: int, dtype: torch.dtype) -> None:
+    x = torch.linspace(0.5, 400, count).to(dtype)
+    for number in (0.9999, 1 / 3):
+        expected = (x.float() * torch.tensor(number)).to(dtype)
+        assert torch.equal(x.clone().mul_(number), expected) and torch.equal(x * number, expected)
+        assert torch.equal(x.clone().div_(number), (x.float() / torch.tensor(number)).to(dtype))

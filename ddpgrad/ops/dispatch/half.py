@@ -18,7 +18,7 @@ _FLOAT32 = np.dtype(np.float32)
 
 # Bodies that only move elements, in whatever type they have.
 _MOVES = frozenset({"masked_fill", "place", "place_diagonal", "repeat", "to_contiguous"})
-_DIGITS_KEPT = {"mul": "multiply", "div": "divide", "floor_divide": "floor_divide"}
+DIGITS_KEPT = {"mul": "multiply", "div": "divide", "floor_divide": "floor_divide"}
 
 
 def of_numbers(op: Op, kernel: Callable[..., Any], dtype: Any) -> Callable[..., Any]:
@@ -26,13 +26,13 @@ def of_numbers(op: Op, kernel: Callable[..., Any], dtype: Any) -> Callable[..., 
 
     A product and a quotient take a number in float32; anything else, as a tensor of `dtype`.
     """
-    if op.name in _DIGITS_KEPT:
+    if op.name in DIGITS_KEPT:
 
         def scaled(input: Any, other: Any) -> Any:
             arrays = [x for x in (input, other) if hasattr(x, "dtype")]
             if len(arrays) == 2:
                 return kernel(input, other)
-            return backend_for(arrays[0]).by_a_number(_DIGITS_KEPT[op.name], input, other)
+            return backend_for(arrays[0]).by_a_number(DIGITS_KEPT[op.name], input, other)
 
         return scaled
     number = dtype.numpy.type

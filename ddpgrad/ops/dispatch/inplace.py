@@ -20,6 +20,7 @@ from ...core.tensor import Tensor, wrap
 from .autocast import casting
 from .declare import Op
 from .explain import explain
+from .half import DIGITS_KEPT
 from .lean_calls import make_call
 from .node import OpNode
 from .overlap import refuse_overlap
@@ -183,7 +184,9 @@ def _computed_in_place(op: Op, target: Tensor, args: tuple[Any, ...], kwargs: di
     operands = [array]
     for place, value in enumerate(args, 1):
         if value.__class__ is float or value.__class__ is int:
-            if place in op.tensors and place not in op.numbers:
+            # A ufunc would round a number to float16, so that 0.9999 were 1.
+            rounds = dtype.itemsize == 2 and op.name in DIGITS_KEPT
+            if rounds or (place in op.tensors and place not in op.numbers):
                 return False
         else:
             value = getattr(value, "_array", None)
