@@ -47,6 +47,10 @@ class SparseArray:
         """The ordinary arrays that this one consists of, under the names of the methods that give them."""
         raise NotImplementedError
 
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, out: Any = None, **options: Any) -> Any:
+        """What the operators give under NumPy's names, the other operand being of NumPy or of CuPy."""
+        raise NotImplementedError
+
     def coo(self) -> Any:
         """The same in coordinates."""
         raise NotImplementedError

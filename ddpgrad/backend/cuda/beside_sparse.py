@@ -3,29 +3,17 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from typing import Any
 
 import cupy  # pyright: ignore[reportMissingImports]
+import numpy as np
 
 from ..registry import Backend, Kernel, SparseArray
 
 Array = Any
 
-# With a sparse operand after a dense one.
-_AFTER: dict[str, Callable[[Array, Any], Any]] = {
-    "add": lambda dense, sparse: sparse.added_to(dense),
-    "sub": lambda dense, sparse: sparse.added_to(dense, None, -1),
-    "mul": lambda dense, sparse: sparse.times(dense),
-    "matmul": lambda dense, sparse: sparse.T.dot(dense.T).T,
-}
-# With a sparse one first: gradient rules ask the backend of the other.
-_FIRST: dict[str, Callable[[Any, Any], Any]] = {
-    "add": lambda sparse, other: sparse + other,
-    "sub": lambda sparse, other: sparse - other,
-    "mul": lambda sparse, other: sparse.times(other),
-    "matmul": lambda sparse, other: sparse.dot(other),
-}
+# Kernels that a sparse operand computes itself, as it does for the ufuncs of NumPy.
+_UFUNCS = {"add": np.add, "sub": np.subtract, "mul": np.multiply, "matmul": np.matmul}
 
 
 class CudaBackend(Backend):
@@ -33,7 +21,7 @@ class CudaBackend(Backend):
 
     def find(self, name: str) -> Kernel:
         kernel = super().find(name)
-        return _beside_sparse(name, kernel) if name in _AFTER else kernel
+        return _beside_sparse(name, kernel) if name in _UFUNCS else kernel
 
 
 def _beside_sparse(name: str, kernel: Kernel) -> Kernel:
@@ -42,12 +30,10 @@ def _beside_sparse(name: str, kernel: Kernel) -> Kernel:
         try:
             return kernel(input, other) if out is None else kernel(input, other, out)
         except (TypeError, AttributeError):  # what CuPy says of arrays that it does not know
-            if isinstance(input, SparseArray):
-                made = _FIRST[name](input, other)
-            elif isinstance(other, SparseArray):
-                made = _AFTER[name](input, other)
-            else:
+            sparse: Any = input if isinstance(input, SparseArray) else other
+            if not isinstance(sparse, SparseArray):
                 raise
+            made = sparse.__array_ufunc__(_UFUNCS[name], "__call__", input, other)
         if out is None:
             return made
         out[...] = made

@@ -165,7 +165,7 @@ class HeldElements(SparseArray):
         if method == "__call__" and not options:
             first, last = inputs[0], inputs[-1]
             if sign and not isinstance(first, SparseArray) and (target is None or target is first):
-                return self.added_to(np.asarray(first), target, sign)
+                return self.added_to(first if hasattr(first, "dtype") else np.asarray(first), target, sign)
             if ufunc in _OPERATORS and target is None:
                 pair = (first, last) if isinstance(first, SparseArray) else (last, first)
                 return _OPERATORS[ufunc](*pair)

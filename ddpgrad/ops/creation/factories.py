@@ -211,7 +211,7 @@ def _constant(name: str, value: Any, doc: str) -> Callable[..., Tensor]:
                 resize_out(name, out, tuple(made.shape), warns=False)
                 return out
             return write_out(name, out, made, warns=False)
-        if layout in SPARSE.values() and not value:
+        if layout is not None and not value and layout in SPARSE.values():
             return sparse_zeros(shape_of(name, size), layout, dtype, device).requires_grad_(requires_grad)
         require_strided(name, layout)
         if memory_format is not None and memory_format.order is not None:
