@@ -36,8 +36,7 @@ class _nn:
     @staticmethod
     def _parse_to(*args: Any, **kwargs: Any) -> tuple[Any, Any, bool, Any]:
         """What `Module.to` is asked for: device, dtype, non_blocking, memory_format."""
-        device, dtype, memory_format = conversion.parse(*args, **kwargs)
-        return device, dtype, bool(kwargs.get("non_blocking")), memory_format
+        return conversion.parse(*args, **kwargs)
 
 
 def _get_tracing_state() -> None:

@@ -187,6 +187,10 @@ class UntypedStorage:
     def untyped(self) -> UntypedStorage:
         return self
 
+    def is_shared(self) -> bool:
+        """Whether other processes can have the memory as their own."""
+        return wrap(self._owner).is_shared()
+
     @property
     def _cdata(self) -> int:
         """A number that storages of the same memory have in common."""
@@ -269,6 +273,10 @@ class TypedStorage:
     def untyped(self) -> UntypedStorage:
         """The same memory in bytes."""
         return self._untyped_storage
+
+    def is_shared(self) -> bool:
+        """Whether other processes can have the memory as their own."""
+        return self._untyped_storage.is_shared()
 
     def nbytes(self) -> int:
         """Number of bytes."""

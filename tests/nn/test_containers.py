@@ -30,7 +30,9 @@ def test_sequential() -> None:
     named = nn.Sequential(OrderedDict(inner=nn.Linear(2, 2), last=nn.ReLU()))
     assert list(named.state_dict()) == ["inner.weight", "inner.bias"]
     del named[0]
-    assert names(named) == ["last"]
+    assert names(named) == ["0"]  # what is left is numbered, whatever it was called
+    with pytest.raises(TypeError, match="dict is not a Module"):
+        nn.Sequential({"inner": nn.Identity()})
 
 
 def test_module_list_and_dict() -> None:
@@ -59,6 +61,20 @@ def test_parameter_list_and_dict() -> None:
     assert list(dict(table.named_parameters())) == ["left", "right"] and table.get("other") is None
     assert table.pop("left").shape == (2,) and list(table.keys()) == ["right"]
     assert "(right): Parameter containing: [torch.FloatTensor of size 3]" in repr(table)
+    with pytest.raises(TypeError, match="iterable"):
+        values.extend(nn.Parameter(torch.ones(2)))
+    for called in (values, table):
+        with pytest.raises(RuntimeError, match="should not be called"):
+            called(torch.ones(1))
+
+
+def test_a_vector_becomes_the_memory_of_parameters() -> None:
+    layer, vector = nn.Linear(2, 1), torch.arange(4.0)  # one more than there are
+    nn.utils.vector_to_parameters(vector, layer.parameters())
+    vector += 10
+    assert layer.weight.tolist() == [[10, 11]] and layer.bias.tolist() == [12]
+    with pytest.raises(RuntimeError):
+        nn.utils.vector_to_parameters(torch.ones(2), layer.parameters())
 
 
 def test_conversions_of_modules() -> None:
@@ -66,7 +82,9 @@ def test_conversions_of_modules() -> None:
     assert conv.to(memory_format=torch.contiguous_format).weight.is_contiguous()
     with pytest.raises(RuntimeError, match="rank 4"):
         nn.Conv3d(2, 3, 2).to(memory_format=torch.channels_last)
-    assert nn.Linear(2, 2, dtype=torch.complex64).to(torch.complex128).weight.dtype is torch.complex128
+    with pytest.warns(UserWarning, match="Complex modules"):
+        wider = nn.Linear(2, 2, dtype=torch.complex64).to(torch.complex128)
+    assert wider.weight.dtype is torch.complex128
     assert nn.Linear(1, 1).to(tensor=torch.ones(1).double()).weight.dtype is torch.float64
     norm = nn.BatchNorm1d(3).type("torch.DoubleTensor")
     assert norm.num_batches_tracked is not None and norm.num_batches_tracked.dtype is torch.float64

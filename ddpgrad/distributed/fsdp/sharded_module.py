@@ -48,10 +48,10 @@ class FSDPModule(Module):
         handle.wait()
         return None
 
-    def _apply(self, fn: Callable[[Tensor], Tensor]) -> Self:
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         for group in self._groups(recurse=True):
             group.reshard()  # what is moved or cast are the rows
-        return super()._apply(fn)
+        return super()._apply(fn, recurse)
 
     def reshard(self) -> None:
         """Drop the whole parameters of the module's own group."""

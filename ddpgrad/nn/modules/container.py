@@ -6,7 +6,7 @@ import operator
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain, groupby
-from typing import Any
+from typing import Any, NoReturn
 
 from ...core.tensor import Tensor
 from ..parameter import Parameter
@@ -51,12 +51,9 @@ class _Indexed(Module):
         setattr(self, self._at(index), module)
 
     def __delitem__(self, index: int | slice) -> None:
-        names = list(self._modules)
-        gone = set(names[index]) if isinstance(index, slice) else {self._at(index)}
-        for name in gone:
+        for name in list(self._modules)[index] if isinstance(index, slice) else (self._at(index),):
             del self._modules[name]
-        if all(name.isdigit() for name in names):
-            self._renumber(self)
+        self._renumber(self)
 
     def append(self, module: Module) -> Any:
         """Add `module` at the end; returns self."""
@@ -72,7 +69,7 @@ class _Indexed(Module):
     def insert(self, index: int, module: Module) -> Any:
         """Put `module` before position `index`; returns self."""
         if not isinstance(module, Module):
-            raise TypeError(f"{type(module).__name__} is not a Module subclass")
+            raise AssertionError(f"module should be of type: {Module}, got {type(module).__name__}")
         children = list(self._modules.values())
         if not -len(children) <= index <= len(children):
             raise IndexError(f"Index out of range: {index}")
@@ -92,7 +89,7 @@ class Sequential(_Indexed):
 
     def __init__(self, *args: Any) -> None:
         super().__init__()
-        named = args[0].items() if len(args) == 1 and isinstance(args[0], Mapping) else enumerate(args)
+        named = args[0].items() if len(args) == 1 and isinstance(args[0], OrderedDict) else enumerate(args)
         for name, module in named:
             self.add_module(str(name), module)
 
@@ -255,9 +252,16 @@ class ParameterList(Module):
 
     def extend(self, values: Iterable[Any]) -> ParameterList:
         """Add several at the end; returns self."""
+        if isinstance(values, Tensor):
+            raise TypeError(
+                f"ParameterList.extend should be called with an iterable, but got {type(values).__name__}"
+            )
         for value in list(values):
             self.append(value)
         return self
+
+    def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
+        raise RuntimeError("ParameterList should not be called.")
 
     def __iadd__(self, values: Iterable[Any]) -> ParameterList:
         return self.extend(values)
@@ -368,6 +372,9 @@ class ParameterDict(Module):
             pairs = sorted(pairs)
         for key, value in pairs:
             self[key] = value
+
+    def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
+        raise RuntimeError("ParameterDict should not be called.")
 
     def extra_repr(self) -> str:
         return "\n".join(f"  ({key}): {_described(value, 'type')}" for key, value in self.items())

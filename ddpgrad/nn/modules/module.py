@@ -20,7 +20,7 @@ T = TypeVar("T", bound="Module")
 
 _of_all = hooks.of_all
 # PyTorch's names, which libraries import.
-_IncompatibleKeys, _EXTRA_STATE_KEY_SUFFIX = state.IncompatibleKeys, state._EXTRA_STATE_KEY_SUFFIX
+_IncompatibleKeys, _EXTRA_STATE_KEY_SUFFIX = state._IncompatibleKeys, state._EXTRA_STATE_KEY_SUFFIX
 
 register_module_forward_pre_hook = hooks.register_module_forward_pre_hook
 register_module_forward_hook = hooks.register_module_forward_hook
@@ -129,8 +129,8 @@ class Module(Tree, state.ExtraState):
         """Drop the gradients of all parameters, or fill them with zeros in place."""
         conversion.zero_grads(list(self.parameters()), set_to_none)
 
-    def _apply(self: T, fn: Callable[[Tensor], Tensor]) -> T:
-        conversion.apply(self, fn)
+    def _apply(self: T, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> T:
+        conversion.apply(self, fn, recurse)
         return self
 
     def to(self: T, *args: Any, **kwargs: Any) -> T:
@@ -138,7 +138,8 @@ class Module(Tree, state.ExtraState):
 
         Only floating-point members change their dtype. Parameters stay the same objects.
         """
-        device, dtype, memory_format = conversion.parse(*args, **kwargs)
+        device, dtype, non_blocking, memory_format = conversion.parse(*args, **kwargs)
+        conversion.accepted(dtype)
 
         def moved(t: Tensor) -> Tensor:
             if t.is_meta and device is not None and device.type != "meta":
@@ -148,7 +149,7 @@ class Module(Tree, state.ExtraState):
                 )
             kind = dtype if t.is_floating_point() or t.is_complex() else None
             placed = memory_format if t.ndim in (4, 5) else None
-            return t.to(device=device, dtype=kind, memory_format=placed)
+            return t.to(device=device, dtype=kind, non_blocking=non_blocking, memory_format=placed)
 
         return self._apply(moved)
 
@@ -187,14 +188,11 @@ class Module(Tree, state.ExtraState):
     def to_empty(self: T, *, device: Any, recurse: bool = True) -> T:
         """Everything on `device`, with values left to be filled in."""
         target = devices.of(device)
-        conversion.apply(self, lambda t: empty(tuple(t.shape), dtype=t.dtype, device=target), recurse)
-        return self
+        return self._apply(lambda t: empty(tuple(t.shape), dtype=t.dtype, device=target), recurse)
 
     def share_memory(self: T) -> T:
         """Everything in memory that processes forked from this one share."""
-        for tensor in (*self.parameters(), *self.buffers()):
-            tensor.share_memory_()
-        return self
+        return self._apply(lambda t: t.share_memory_())
 
     # -- state -----------------------------------------------------------------------------
 
@@ -219,7 +217,7 @@ class Module(Tree, state.ExtraState):
 
     def load_state_dict(
         self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
-    ) -> state.IncompatibleKeys:
+    ) -> _IncompatibleKeys:
         """Copy values by name. With `assign`, take the given tensors themselves.
 
         Returns (missing_keys, unexpected_keys); with `strict`, a `RuntimeError` lists them.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -46,6 +47,18 @@ def replaced(what: str, module: Tree, name: str, member: Any) -> Any:
         if changed is not None:
             member = changed
     return member
+
+
+def register_buffer(module: Any, name: str, tensor: Any, persistent: bool) -> None:
+    """`module.register_buffer`, which a class may define with fewer arguments."""
+    if "persistent" in inspect.signature(module.register_buffer).parameters:
+        module.register_buffer(name, tensor, persistent)
+    elif persistent:
+        module.register_buffer(name, tensor)
+    else:
+        raise RuntimeError(
+            f"{type(module).__name__}.register_buffer() has no argument persistent: buffer '{name}' has to be persistent"
+        )
 
 
 def _add(what: str, hook: Callable[..., Any]) -> RemovableHandle:

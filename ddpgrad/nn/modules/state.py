@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _EXTRA_STATE_KEY_SUFFIX = "_extra_state"
 
 
-class IncompatibleKeys(NamedTuple):
+class _IncompatibleKeys(NamedTuple):
     """What `load_state_dict` found on one side only."""
 
     missing_keys: list[str]
@@ -165,14 +165,14 @@ def _descend(
             _descend(child, own, below, versions, assign, found)
     if own_hooks is not None:
         for hook in list(own_hooks.load_post.values()):
-            if hook(module, IncompatibleKeys(*found[:2])) is not None:
+            if hook(module, _IncompatibleKeys(*found[:2])) is not None:
                 raise AssertionError(
                     "Hooks registered with `register_load_state_dict_post_hook` are not expected to return new "
                     "values: change the lists of incompatible_keys in place"
                 )
 
 
-def load(module: Module, state_dict: Mapping[str, Any], strict: bool, assign: bool) -> IncompatibleKeys:
+def load(module: Module, state_dict: Mapping[str, Any], strict: bool, assign: bool) -> _IncompatibleKeys:
     """Copy `state_dict` into the tree below `module`; one error lists all that is wrong."""
     if not isinstance(state_dict, Mapping):
         raise TypeError(f"Expected state_dict to be dict-like, got {type(state_dict)}.")
@@ -194,7 +194,7 @@ def load(module: Module, state_dict: Mapping[str, Any], strict: bool, assign: bo
         raise RuntimeError(
             f"Error(s) in loading state_dict for {type(module).__name__}:\n\t" + "\n\t".join(problems)
         )
-    return IncompatibleKeys(missing, unexpected)
+    return _IncompatibleKeys(missing, unexpected)
 
 
 def _quoted(keys: list[str]) -> str:

@@ -140,24 +140,26 @@ class Tree:
         if isinstance(value, Parameter):
             self._make_room(name, _PARAMETERS, "parameters")
             self.register_parameter(name, value)
-        elif isinstance(value, Tree):
-            self._make_room(name, _MODULES, "module")
-            self._modules[name] = registration.replaced("module", self, name, value)
-        elif isinstance(value, Buffer):
-            self._make_room(name, _BUFFERS, "buffers")
-            self.register_buffer(name, value, value.persistent)
         elif name in own.get(_PARAMETERS, ()):
             if value is not None:
                 raise TypeError(_wrong_kind(value, "parameter", name, "torch.nn.Parameter or None expected"))
-            own[name] = None
+            self.register_parameter(name, None)
+        elif isinstance(value, Tree):
+            self._make_room(name, _MODULES, "module")
+            self._modules[name] = registration.replaced("module", self, name, value)
         elif name in own.get(_MODULES, ()):
             if value is not None:
                 raise TypeError(_wrong_kind(value, "child module", name, "torch.nn.Module or None expected"))
             own[name] = registration.replaced("module", self, name, None)
-        elif name in own.get(_BUFFERS, ()):
+        elif (marked := isinstance(value, Buffer)) or name in own.get(_BUFFERS, ()):
             if value is not None and not isinstance(value, Tensor):
                 raise TypeError(_wrong_kind(value, "buffer", name, "torch.Tensor or None expected"))
-            own[name] = registration.replaced("buffer", self, name, value)
+            if marked or type(self).register_buffer is not Tree.register_buffer:
+                hidden = own.get("_non_persistent_buffers_set", ())
+                persistent = value.persistent if marked else name not in hidden
+                registration.register_buffer(self, name, value, persistent)
+            else:
+                own[name] = registration.replaced("buffer", self, name, value)
         else:
             object.__setattr__(self, name, value)
 
@@ -230,7 +232,9 @@ class Tree:
         module = registration.replaced("module", self, name, module)
         self._modules[name] = module
 
-    register_module = add_module
+    def register_module(self, name: str, module: Module | None) -> None:
+        """`add_module`, by its other name."""
+        self.add_module(name, module)
 
     def _check_name(self, name: str, what: str, kind: str) -> None:
         if kind not in self.__dict__:
