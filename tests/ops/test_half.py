@@ -124,3 +124,35 @@ def test_numbers_keep_their_digits_in_place_too(count: int, dtype: torch.dtype) 
         expected = (x.float() * torch.tensor(number)).to(dtype)
         assert torch.equal(x.clone().mul_(number), expected) and torch.equal(x * number, expected)
         assert torch.equal(x.clone().div_(number), (x.float() / torch.tensor(number)).to(dtype))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("count", [3, 5000])
+def test_one_number_in_a_tensor_keeps_its_digits(count: int, dtype: torch.dtype) -> None:
+    x = torch.linspace(0.5, 4, count).to(dtype).requires_grad_()
+    third = torch.tensor(1 / 3, requires_grad=True)
+    by_third = (x.detach().float() * (1 / 3)).to(dtype)
+    assert torch.equal(x * third, by_third) and torch.equal(x.detach().clone().mul_(third), by_third)
+    assert torch.equal(torch.mul(x.detach(), third.detach(), out=torch.empty_like(x)), by_third)
+    assert torch.equal(x / third.double(), (x.detach().float() / torch.tensor(1 / 3)).to(dtype))
+    assert torch.div(x, third, rounding_mode="floor").dtype is dtype
+    many = torch.tensor([3001])
+    assert torch.equal(x * many, (x.detach().float() * 3001).to(dtype))
+    (x * third).backward(x.detach())
+    assert x.grad is not None and torch.equal(x.grad, by_third)
+    assert third.grad is not None and third.grad.dtype is torch.float32
+
+
+def test_captured_steps_compute_16_bit_factors_anew() -> None:
+    scale = torch.tensor(1.0)
+
+    def step(x: torch.Tensor) -> torch.Tensor:
+        return (x * scale / 3).mul_(0.9999)
+
+    captured = torch.captured_step(step, warmup=1)
+    # Equal arguments at first: what a recording took for a constant would show only later.
+    for first, factor in ((0.5, 1.0), (0.5, 1.0), (0.5, 1.0), (1.5, 1.0), (0.5, 1 / 3), (1.5, 0.1)):
+        x = torch.linspace(first, 4, 2000).half()
+        scale.fill_(factor)
+        assert torch.equal(captured(x), step(x))
+    assert captured.why_not is None

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
+from functools import cache, partial, wraps
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...backend.registry import backend_for
+from ...backend.registry import Backend, backend_for
 
 if TYPE_CHECKING:
     from .declare import Op
@@ -24,21 +24,30 @@ DIGITS_KEPT = {"mul": "multiply", "div": "divide", "floor_divide": "floor_divide
 def of_numbers(op: Op, kernel: Callable[..., Any], dtype: Any) -> Callable[..., Any]:
     """The kernel of `op`, which has no body, for operands of 16 bits and numbers, which are rounded as PyTorch does.
 
-    A product and a quotient take a number in float32; anything else, as a tensor of `dtype`.
+    A product and a quotient take a number in float32, also one in an array of no dimensions; anything else takes it
+    as a tensor of `dtype`.
     """
     if op.name in DIGITS_KEPT:
 
         def scaled(input: Any, other: Any) -> Any:
             arrays = [x for x in (input, other) if hasattr(x, "dtype")]
-            if len(arrays) == 2:
+            if len(arrays) == 2 and other.dtype is input.dtype:
                 return kernel(input, other)
-            return backend_for(arrays[0]).by_a_number(DIGITS_KEPT[op.name], input, other)
+            product = _by_a_number(backend_for(arrays[0]), DIGITS_KEPT[op.name])
+            watching = getattr(kernel, "watching", None)
+            return (product if watching is None else watching(product))(input, other)
 
         return scaled
     number = dtype.numpy.type
     return lambda *args: kernel(
         *[number(x) if i in op.tensors and isinstance(x, (int, float)) else x for i, x in enumerate(args)]
     )
+
+
+@cache
+def _by_a_number(backend: Backend, name: str) -> Callable[..., Any]:
+    """One object for each: captured steps compare what runs."""
+    return partial(backend.by_a_number, name)
 
 
 def rounded_once(
@@ -59,7 +68,7 @@ def rounded_once(
     if name in _MOVES:
         return body
 
-    @functools.wraps(body)
+    @wraps(body)
     def computed(F: Any, *args: Any, **kwargs: Any) -> Any:
         if dtype_place is not None and len(args) > dtype_place and args[dtype_place] is not None:
             return body(F, *args, **kwargs)

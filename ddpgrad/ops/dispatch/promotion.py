@@ -12,6 +12,7 @@ from ...backend.registry import backend_for, constant_on
 from ...core.modes import recorders
 from ...core.tensor import Tensor, wrap
 from .explain import different_devices, require_tensors
+from .half import DIGITS_KEPT
 
 if TYPE_CHECKING:
     from .declare import Op
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
 
 _PLAIN = frozenset((float, int, type(None)))
 """Classes of arguments that do not change the dtype of floating-point tensors."""
+
+_FACTORS = frozenset((*DIGITS_KEPT, "div_floor", "div_trunc"))
+"""Ops of two tensors that take one number beside 16-bit floats in float32."""
 
 _OF_NUMBERS = frozenset(("add", "sub", "mul", "div", "floor_divide", "div_floor", "div_trunc"))
 """Ops that may be given Python numbers only."""
@@ -116,6 +120,16 @@ def promote(op: Op, given: Sequence[Any], raw: list[Any]) -> dtypes.DType:
     if op.sequence:
         raw[0] = converted
         return dtype
+    if (
+        len(tensors) == 2
+        and tensors[1][0] is not dtype.numpy
+        and op.name in _FACTORS
+        and dtype.numpy in dtypes.NARROW
+    ):
+        array = values[1]._array
+        if isinstance(array, np.ndarray) and array.size == 1 and array.ndim <= tensors[0][1]:
+            # One number in the CPU's memory counts as a Python number does: these bits would round it.
+            converted[1] = _convert(values[1], dtypes.float32)
     for i, value in zip(op.promoted, converted, strict=True):
         raw[i] = value
     for i in op.tensors:

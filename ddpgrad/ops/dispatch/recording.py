@@ -69,7 +69,8 @@ def replace_kernels(
 ) -> Callable[[], None]:
     """Let `make(op, kernel)` stand for the kernel of every op on these backends; returns what undoes it.
 
-    Who replaces kernels that stand for others must undo it before these are taken away.
+    What runs in the place of a kernel, for some of its arguments, is made by the kernel's `watching`. Who replaces kernels
+    that stand for others must undo it before these are taken away.
     """
     declare_all_ops()
     before: list[tuple[Op, type, Any]] = []
@@ -77,7 +78,9 @@ def replace_kernels(
         for op in dict.fromkeys(OPS.values()):
             known = op.kernels.get(backend.array_type)
             before.append((op, backend.array_type, known))
-            op.kernels[backend.array_type] = make(op, known or partial(_found, backend, op.name))
+            kernel: Any = make(op, known or partial(_found, backend, op.name))
+            kernel.watching = partial(make, op)
+            op.kernels[backend.array_type] = kernel
 
     def undo() -> None:
         for op, array_type, known in before:

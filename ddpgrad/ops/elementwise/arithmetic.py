@@ -214,7 +214,9 @@ def _div(input: Any, other: Any, *, rounding_mode: str | None = None, out: Tenso
     public=_div,
     grads={
         "input": lambda F, g, other: binary.scaled(F, "divide", g, other),
-        "other": lambda F, g, input, other: -g * (input / other) / other,
+        "other": lambda F, g, input, other: (
+            -g * binary.scaled(F, "divide", binary.scaled(F, "divide", input, other), other)
+        ),
     },
     promotion="float",
     samples=two(0.5, 2.0),

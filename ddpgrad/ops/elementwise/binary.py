@@ -20,9 +20,10 @@ from ..dispatch.vocabulary import VOCABULARY as F
 
 
 def scaled(F: Any, name: str, g: Any, other: Any) -> Any:
-    """g * other, or g / other for "divide": a number beside 16-bit floats is not rounded before."""
-    kind = other.__class__
-    if (kind is float or kind is int) and g.dtype in dtypes.NARROW:  # an array: Tensors have PyTorch's dtypes
+    """g * other, or g / other for "divide": one number beside 16-bit floats is not rounded before."""
+    if (
+        g.dtype in dtypes.NARROW and getattr(other, "dtype", None) is not g.dtype
+    ):  # arrays: Tensors have PyTorch's
         return F.by_a_number(name, g, other)
     return g * other if name == "multiply" else g / other
 
