@@ -156,3 +156,10 @@ def test_captured_steps_compute_16_bit_factors_anew() -> None:
         scale.fill_(factor)
         assert torch.equal(captured(x), step(x))
     assert captured.why_not is None
+
+
+def test_captured_steps_round_to_16_bits_anew() -> None:
+    captured = torch.captured_step(lambda x: x.clamp(0.75, 3.5) + 1, warmup=1)
+    for first in (0.5, 0.5, 0.5, 1.5):
+        x = torch.linspace(first, 4, 20).bfloat16()
+        assert torch.equal(captured(x), x.clamp(0.75, 3.5) + 1)

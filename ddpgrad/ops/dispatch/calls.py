@@ -14,6 +14,7 @@ from ...autograd.grad_mode import mode
 from ...backend.dtype import bfloat16, float16
 from ...backend.registry import backend_for
 from ...core import return_types
+from ...core.modes import recorders
 from ...core.overrides import answer, ask, is_overridden, leaving_unknown, overriding
 from ...core.tensor import Tensor, wrap
 from .autocast import cast_arguments, casting, is_listed, without_autocast
@@ -128,7 +129,9 @@ def general(op: Op, asked: Asked = None, operator: bool = False) -> Callable[...
                 result = backend_for(first).asarray(result)
             if dtype is bfloat16 and result.dtype.kind == "f":
                 # What has a body may take a bfloat16 array and a number to float32 or float64, as NumPy does.
-                result = backend_for(first).cast(result, dtype)
+                wide, result = result, backend_for(first).cast(result, dtype)
+                if recorders:
+                    recorders[0].on_write(result, None, wide)
             out = wrap(result)
             outs = [out]
             if is_view:
