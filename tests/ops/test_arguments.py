@@ -100,6 +100,21 @@ def test_a_whole_alpha_of_bools_is_a_bool():
     assert torch.add(flags, flags, alpha=0).tolist() == [True, False]
 
 
+def test_weighted_sums_are_computed_in_the_common_type():
+    half, small = torch.tensor([2.0], dtype=torch.float16), torch.tensor([100], dtype=torch.int8)
+    for sums in (
+        lambda: torch.ones(1).add_(half, alpha=1e5),
+        lambda: torch.rsub(half, torch.ones(1), alpha=-1e5),
+    ):
+        assert sums().tolist() == [200001.0]
+    assert (
+        torch.ones(1, dtype=torch.float64).add(torch.tensor([0.1]), alpha=0.3).item()
+        == 1 + 0.3 * torch.tensor(0.1).item()
+    )
+    assert torch.ones(1, dtype=torch.int64).sub(small, alpha=100).tolist() == [-9999]
+    assert torch.add(torch.tensor([True]), True, alpha=2).dtype is torch.bool
+
+
 @pytest.mark.parametrize("function", [torch.max, torch.min, torch.median, torch.nanmedian])
 def test_the_gradient_of_an_extremum_of_nans_is_shared_among_them(function: Callable[..., torch.Tensor]):
     nans = torch.full((4,), float("nan"), requires_grad=True)

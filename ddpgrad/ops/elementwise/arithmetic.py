@@ -33,16 +33,23 @@ def scaled(name: str, input: Any, other: Any, alpha: Any) -> Any:
             raise RuntimeError(f"{name}(): Boolean alpha only supported for Boolean results.")
         return other if alpha else other * False if isinstance(other, Tensor) else False
     elif not category and isinstance(alpha, int):
-        alpha = bool(alpha)
+        return scaled(name, input, other, bool(alpha))
     elif dtypes.scalar_category(alpha) > max(category, 1):
         kind = "a complex" if category == 2 else "a floating point"
         raise RuntimeError(
             f"{name}(): For {'integral' if category < 2 else 'non-complex'} input tensors, argument alpha must not be "
             f"{kind} number."
         )
+    tensors = [(x._array.dtype, x.ndim) for x in (input, other) if isinstance(x, Tensor)]
+    dtype = dtypes.result_type(tensors, [_category(x) for x in (input, other)])
     if isinstance(alpha, int) and category == 1:
-        tensors = [(x._array.dtype, x.ndim) for x in (input, other) if isinstance(x, Tensor)]
-        alpha = as_element(alpha, dtypes.result_type(tensors, [1]))
+        alpha = as_element(alpha, dtype)
+    if (
+        isinstance(other, Tensor)
+        and other.dtype is not dtype
+        and dtypes.promote_types(other.dtype, dtype) is dtype
+    ):
+        other = to(other, dtype)  # the product of a narrower type would be rounded, or overflow
     return other * alpha
 
 

@@ -76,7 +76,7 @@ def _written_by_slices(
 @tensor_function(inplace=True, out=True)
 def index_add(input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: Any = 1) -> Tensor:
     """`input` with alpha times the slices of `source` added to its slices `index` of `dim`."""
-    source = scaled("index_add", input, source, as_element_of(alpha, input.dtype))
+    source = scaled("index_add", source, source, as_element_of(alpha, input.dtype))
     return _written_by_slices("index_add", F.index_put_add, input, dim, index, source)
 
 
