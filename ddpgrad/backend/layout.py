@@ -29,7 +29,12 @@ _OF_REDUCTIONS = frozenset({
     "all", "any", "count_nonzero", "nansum", "prod", "std", "std_mean", "var", "var_mean", "vector_norm",
 })  # fmt: skip
 # Other ops of which the same is true.
-_IN_ORDER = frozenset({"repeat", "scatter_add", "scatter_reduce_by", "scatter_src", "tril", "triu"})
+_IN_ORDER = frozenset({
+    "kthvalue_values", "median_values", "nanmedian_values", "repeat", "scatter_add", "scatter_reduce_by", "scatter_src",
+    "tril", "triu",
+})  # fmt: skip
+# Ops whose results lie as their input does.
+_AS_INPUT = frozenset({"argsort", "flip", "sort_values"})
 
 
 def memory_order(array: Array) -> Dims:
@@ -171,6 +176,8 @@ def placing(name: str, kernel: Callable[..., Any]) -> Callable[..., Any]:
         return _ordered(kernel, 3)
     if name in _IN_ORDER:
         return _ordered(kernel, 2)
+    if name in _AS_INPUT:
+        return _as_input(kernel)
     return _of_operands(kernel) if use.begun and name in _OF_OPERANDS else kernel
 
 
@@ -201,6 +208,22 @@ def _ordered(kernel: Callable[..., Any], fewest: int) -> Callable[..., Any]:
         if isinstance(result, tuple):
             return tuple([x if x.flags.c_contiguous else in_order(x, range(x.ndim)) for x in result])
         return result if result.flags.c_contiguous else in_order(result, range(result.ndim))
+
+    return placed
+
+
+def _as_input(kernel: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(kernel)
+    def placed(array: Any, *args: Any) -> Any:
+        result = kernel(array, *args)
+        if array.flags.c_contiguous:
+            return result
+        dims = memory_order(array)
+        return (
+            tuple([in_order(x, dims) for x in result])
+            if isinstance(result, tuple)
+            else in_order(result, dims)
+        )
 
     return placed
 

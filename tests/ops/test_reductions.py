@@ -156,6 +156,8 @@ def test_indices_that_were_changed_do_not_misplace_a_gradient():
         (lambda: torch.bincount(torch.tensor([-1])), RuntimeError, "non-negative integral"),
         (lambda: torch.cdist(torch.zeros(2, 3), torch.zeros(2, 2)), RuntimeError, "same number of columns. X1: 3 X2: 2"),
         (lambda: torch.histc(torch.tensor([NAN])), RuntimeError, "not finite"),
+        (lambda: torch.unique(torch.tensor(1.0), dim=0), IndexError, "tensor has no dimensions"),
+        (lambda: torch.zeros(0, 3).quantile(0.5, dim=1), RuntimeError, "must be non-empty"),
     ],
 )  # fmt: skip
 def test_errors(call: Callable[[], Any], error: type[Exception], text: str):

@@ -109,6 +109,15 @@ def test_new_tensors_lie_in_the_order_of_their_dimensions():
     images = torch.rand(2, 3, 4, 5).to(memory_format=torch.channels_last)
     assert torch.cat([images, images]).is_contiguous(memory_format=torch.channels_last)
     assert torch.cat([images, images.contiguous()]).is_contiguous()
+    rows = torch.rand(4, 5, 6)
+    for found in (rows.median(1), rows.nanmedian(0), rows.kthvalue(2, 1, keepdim=True)):
+        assert found.values.is_contiguous() and found.indices.is_contiguous()
+
+
+def test_what_is_turned_or_sorted_lies_as_before():
+    images = torch.rand(2, 3, 4, 5).to(memory_format=torch.channels_last)
+    made = [images.flip(0, 3), *images.sort(1), images.argsort(0), torch.complex(images, images)]
+    assert [y.stride() for y in made] == [(60, 1, 15, 3)] * 5
 
 
 def test_one_node_for_all_parts():

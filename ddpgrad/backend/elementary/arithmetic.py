@@ -9,7 +9,7 @@ from types import ModuleType
 from typing import Any
 
 from ..dtype import NARROW, bfloat16, float32, largest, numpy_of
-from ..layout import in_order, in_own_order
+from ..layout import empty_in_order, in_order, in_own_order, memory_order
 from ..registry import backend_for
 
 Array = Any
@@ -209,7 +209,11 @@ def composed(xp: ModuleType) -> dict[str, Any]:
         return input.imag
 
     def complex(real: Array, imag: Array) -> Array:
-        out = xp.empty(xp.broadcast_shapes(real.shape, imag.shape), xp.result_type(real.dtype, xp.complex64))
+        shape, dtype = xp.broadcast_shapes(real.shape, imag.shape), xp.result_type(real.dtype, xp.complex64)
+        like = next((x for x in (real, imag) if x.shape == shape), None)
+        out = (
+            xp.empty(shape, dtype) if like is None else empty_in_order(like, shape, dtype, memory_order(like))
+        )
         out.real, out.imag = real, imag
         return out
 

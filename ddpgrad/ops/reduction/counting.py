@@ -46,6 +46,8 @@ def _asked(
 def _dim_of_slices(name: str, input: Tensor, dim: int) -> int:
     """`dim` counted from the front; `RuntimeError` where the slices along it have no elements to compare."""
     dim = wrap_dim(name, dim, input.ndim)
+    if not input.ndim:
+        raise IndexError(f"{name}(): Dimension specified as {dim} but tensor has no dimensions")
     if 0 in input.shape[:dim] or 0 in input.shape[dim + 1 :]:
         raise RuntimeError(
             f"{name}(): There are 0 sized dimensions other than dim {dim}, so unique cannot be applied to shape "

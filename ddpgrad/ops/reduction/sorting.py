@@ -221,6 +221,8 @@ def _checked_q(name: str, input: Tensor, q: Any) -> Tensor:
         raise RuntimeError(
             f"{name}() input tensor must be either float or double dtype, got {input.dtype.name}"
         )
+    if not input.numel():
+        raise RuntimeError(f"{name}() input tensor must be non-empty")
     if not isinstance(q, Tensor):
         if not 0 <= q <= 1:
             raise RuntimeError(f"{name}() q must be in the range [0, 1] but got {q}")
