@@ -186,3 +186,9 @@ def test_a_pair_that_is_no_number_does_not_spoil_what_it_does_not_count_in():
     assert losses[0].item() == 0
     whole = [torch.tensor(values) for values in ([1, 2], [2, 1], [1, 1])]
     assert F.margin_ranking_loss(*whole).item() == 0.5
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
+def test_the_gamma_function_at_minus_infinity(dtype: torch.dtype):
+    x = torch.tensor([-math.inf, math.inf, -1.0, 1.0], dtype=dtype)
+    assert torch.lgamma(x).tolist() == [math.inf, math.inf, math.inf, 0]

@@ -37,13 +37,23 @@ def special(xp: ModuleType) -> dict[str, Any]:
         kernel.__name__ = name
         return kernel
 
+    log_gamma = named("gammaln")
+
+    def lgamma(input: Array) -> Array:
+        out = log_gamma(input)
+        return xp.where(input == -xp.inf, out.dtype.type(xp.inf), out)  # as in C; for SciPy it is -inf
+
     same_name = [
         "erf", "erfc", "erfinv", "erfcx", "ndtr", "ndtri", "log_ndtr", "entr", "i0", "i0e", "i1", "i1e", "xlogy",
         "xlog1py", "zeta",
     ]  # fmt: skip
     renamed = {
-        "lgamma": "gammaln", "digamma": "psi", "igamma": "gammainc", "igammac": "gammaincc", "bessel_j0": "j0",
-        "bessel_j1": "j1", "bessel_y0": "y0", "bessel_y1": "y1", "modified_bessel_k0": "k0", "modified_bessel_k1": "k1",
+        "digamma": "psi", "igamma": "gammainc", "igammac": "gammaincc", "bessel_j0": "j0", "bessel_j1": "j1", "bessel_y0": "y0",
+        "bessel_y1": "y1", "modified_bessel_k0": "k0", "modified_bessel_k1": "k1",
         "scaled_modified_bessel_k0": "k0e", "scaled_modified_bessel_k1": "k1e",
     }  # fmt: skip
-    return {name: named(name) for name in same_name} | {k: named(v) for k, v in renamed.items()}
+    return (
+        {name: named(name) for name in same_name}
+        | {k: named(v) for k, v in renamed.items()}
+        | {"lgamma": lgamma}
+    )
