@@ -34,6 +34,18 @@ def test_digamma_is_right_on_both_sides_of_its_poles(dtype, digits):
     )
 
 
+@pytest.mark.parametrize(("dtype", "digits"), [(np.float32, 2e-7), (np.float64, 4e-15)])
+def test_trigamma_is_right_on_both_sides_of_its_poles(dtype, digits):
+    x = np.concatenate([np.linspace(0.01, 60, 5001), np.geomspace(1e-8, 1e15, 500)]).astype(dtype)
+    right = scipy.special.polygamma(1, x.astype(np.float64))
+    np.testing.assert_allclose(torch.polygamma(1, torch.tensor(x)).numpy(), right, rtol=digits)
+    left = np.array([-0.5, -1.5, -2.5], dtype)  # sums of 4 / (2k + 1)**2 from the middle on
+    found = torch.polygamma(1, torch.tensor(left)).numpy()
+    np.testing.assert_allclose(found, np.pi**2 / 2 + 4 * np.cumsum(1 / np.array([1, 9, 25])), rtol=digits)
+    odd = torch.polygamma(1, torch.tensor(np.array([0.0, -1, -1e20, np.inf, np.nan], dtype)))
+    np.testing.assert_array_equal(odd.numpy(), np.array([np.inf, np.inf, np.inf, 0, np.nan]))
+
+
 @given(SIZES, SIZES, st.integers(-9, 9))
 def test_places_of_triangles(row: int, col: int, offset: int):
     for ours, theirs in ((torch.tril_indices, np.tril_indices), (torch.triu_indices, np.triu_indices)):

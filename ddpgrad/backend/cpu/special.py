@@ -55,6 +55,11 @@ def digamma(input: Array) -> Array:
     return _each(_digamma, input)
 
 
+def polygamma(input: Array, n: int) -> Array:
+    """The first derivative of `digamma`; others are left to the zeta function."""
+    return _each(_trigamma, input) if n == 1 else NotImplemented
+
+
 def sign(input: Array) -> Array:
     """-1, 0 or 1 by the sign of each element, 0 for a nan."""
     return _each(_sign, input) if input.size >= _SMALL else NotImplemented
@@ -178,8 +183,9 @@ def _erfinv(x, out):
         out[i] = narrowed(where(rest >= _ZERO, found, np.float32(np.nan)), out)
 
 
-# The numbers of Bernoulli B(2k) / 2k, for the series of digamma at large x.
-_BERNOULLI = (1 / 12, -1 / 120, 1 / 252, -1 / 240, 1 / 132, -691 / 32760, 1 / 12)
+# The numbers of Bernoulli B(2k), for the series at large x; digamma's has B(2k) / 2k.
+_BERNOULLI = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6)
+_OF_DIGAMMA = tuple(b / (2 * k) for k, b in enumerate(_BERNOULLI, 1))
 
 
 @shared("x", "out")
@@ -196,12 +202,34 @@ def _digamma(x, out):
         w = 1 / (z * z)
         series = 0.0
         for k in range(6, -1, -1):
-            series = w * (_BERNOULLI[k] + series)
+            series = w * (_OF_DIGAMMA[k] + series)
         total += math.log(z) - 0.5 / z - series
         if mirrored:
             part = given - np.trunc(given)  # `math.trunc` makes an int, which may be too large
             total -= math.pi / math.tan(math.pi * part) if part else math.nan
             total = math.copysign(math.inf, -given) if given == 0 else total
+        out[i] = narrowed(total, out)
+
+
+@shared("x", "out")
+@kernel
+def _trigamma(x, out):
+    for i in range(x.size):
+        given = np.float64(widened(x[i]))
+        mirrored = given <= 0  # trigamma(1 - x) + trigamma(x) = (pi / sin(pi x))**2
+        z = 1 - given if mirrored else given
+        total = 0.0
+        while z < 10:  # trigamma(x + 1) = trigamma(x) - 1 / x**2
+            total += 1 / (z * z)
+            z += 1
+        w = 1 / (z * z)
+        series = 0.0
+        for k in range(6, -1, -1):
+            series = w * (_BERNOULLI[k] + series)
+        total += 0.5 * w + (1 + series) / z
+        if mirrored:
+            sine = math.sin(math.pi * (given - np.trunc(given)))
+            total = (math.pi / sine) ** 2 - total if sine else math.inf
         out[i] = narrowed(total, out)
 
 
