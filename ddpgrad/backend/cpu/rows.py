@@ -33,16 +33,26 @@ def index_put_add(input: Array, index: Any, value: Any) -> Array:
     dim = len(before)
     shape = input.shape[:dim] + places.shape + input.shape[dim + 1 :]
     size = input.shape[dim] if dim < input.ndim else 0
-    if value.shape != shape or not size or places.min() < -size or places.max() >= size:
+    if value.shape != shape or not size or (least := places.min()) < -size or places.max() >= size:
         return NotImplemented  # NumPy repeats what has to be, or says what is wrong
     out = to_write(np, input)
     if not out.flags.c_contiguous:
         return NotImplemented
     outer, inner = math.prod(shape[:dim]), math.prod(input.shape[dim + 1 :])
-    flat = np.where(places < 0, places + size, places).reshape(-1)
+    flat = np.where(places < 0, places + size, places).reshape(-1) if least < 0 else places.reshape(-1)
     source = np.ascontiguousarray(value).reshape(outer, flat.size, inner)
+    if inner == 1:
+        _add_elements(source[:, :, 0], flat, out.reshape(outer, size))
+        return out
     in_parts(partial(_add, source, flat, out.reshape(outer, size, inner)), inner, source.size)
     return out
+
+
+@kernel
+def _add_elements(source, places, out):
+    for i in range(source.shape[0]):
+        for j in range(places.size):
+            out[i, places[j]] += source[i, j]
 
 
 @kernel
