@@ -192,3 +192,11 @@ def test_a_pair_that_is_no_number_does_not_spoil_what_it_does_not_count_in():
 def test_the_gamma_function_at_minus_infinity(dtype: torch.dtype):
     x = torch.tensor([-math.inf, math.inf, -1.0, 1.0], dtype=dtype)
     assert torch.lgamma(x).tolist() == [math.inf, math.inf, math.inf, 0]
+
+
+def test_corners_of_linear_algebra():
+    assert torch.linalg.cond(torch.empty(2, 0, 0), -1).tolist() == [0.0, 0.0]
+    assert torch.linalg.cond(torch.zeros(2, 2), "nuc").item() == math.inf
+    infinite = torch.full((2, 2), math.inf)
+    assert torch.addmm(torch.ones(2, 2), infinite, infinite, alpha=0).tolist() == [[1.0, 1.0], [1.0, 1.0]]
+    assert torch.einsum(torch.eye(2), [0, 0]).item() == 2.0

@@ -382,3 +382,13 @@ def test_matrix_norms_of_nothing_are_0(shape: tuple[int, ...]):
         assert torch.linalg.matrix_norm(torch.ones(shape), ord).tolist() == torch.zeros(shape[:-2]).tolist()
     with pytest.raises(IndexError):
         torch.linalg.matrix_norm(torch.ones(shape), -1)
+
+
+def test_least_squares_say_only_what_the_driver_knows():
+    A, b = matrix(1, 4, 2), matrix(3, 4, 1)
+    by_default, by_values = torch.linalg.lstsq(A, b), torch.linalg.lstsq(A, b, driver="gelsd")
+    assert by_default.residuals.shape == (0,) and by_values.residuals.shape == (3, 1)
+    close(by_default.solution, by_values.solution)
+    # One matrix has one rank, whatever it is broadcast to.
+    assert by_values.rank.shape == (1,) and by_values.singular_values.shape == (1, 2)
+    assert torch.linalg.lstsq(A[0], b, driver="gelsd").rank.shape == ()

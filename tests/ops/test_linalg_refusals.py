@@ -36,3 +36,52 @@ def test_factors_that_do_not_belong_together_are_refused():
     reflectors, tau = torch.geqrf(A)
     with pytest.raises(RuntimeError, match=r"expected tau \[5\]"):
         torch.ormqr(reflectors, tau[:4], A)
+
+
+def _turned() -> torch.Tensor:
+    angles = torch.arange(9.0, dtype=torch.float64).reshape(3, 3)
+    return torch.polar(angles.cos(), 3 * angles).requires_grad_()
+
+
+@pytest.mark.parametrize(
+    "vectors",
+    [
+        lambda A: torch.linalg.svd(A)[0],
+        lambda A: torch.linalg.svd(A)[2],
+        lambda A: torch.linalg.eigh(A + A.mH)[1],
+        lambda A: torch.linalg.eig(A)[1],
+    ],
+    ids=["U", "Vh", "eigh", "eig"],
+)
+def test_losses_that_depend_on_the_phase_of_vectors_are_refused(
+    vectors: Callable[[torch.Tensor], torch.Tensor],
+):
+    with pytest.raises(RuntimeError, match="ill-defined"):
+        vectors(_turned()).real.sum().backward()
+    A = _turned()
+    vectors(A).abs().pow(3).sum().backward()
+    assert A.grad is not None and A.grad.isfinite().all()
+
+
+def test_what_has_no_answer_is_an_error():
+    eye, wide = torch.eye(2), torch.eye(2, dtype=torch.float64)
+    with pytest.raises(torch.linalg.LinAlgError, match="minor of order 2"):
+        torch.linalg.cholesky(torch.tensor([[1.0, math.nan], [math.nan, math.nan]]))
+    with pytest.raises(torch.linalg.LinAlgError, match="diagonal element 2 is zero"):
+        torch.cholesky_inverse(torch.tensor([[1.0, 0.0], [0.0, 0.0]]))
+    for mixed in (
+        lambda: torch.linalg.solve_triangular(eye, wide, upper=True),
+        lambda: torch.triangular_solve(eye, wide),
+        lambda: torch.linalg.lu_solve(*torch.linalg.lu_factor(eye), wide),
+        lambda: torch.linalg.householder_product(eye, wide[0]),
+    ):
+        with pytest.raises(RuntimeError, match="same dtype"):
+            mixed()
+    with pytest.raises(RuntimeError, match="at least 1 dimension"):
+        torch.linalg.lstsq(eye, torch.tensor(1.0))
+    for factors, message in (
+        ({"alpha": True}, "Boolean alpha only"),
+        ({"beta": 0.5}, "beta must not be a floating point number"),
+    ):
+        with pytest.raises(RuntimeError, match=message):
+            torch.addr(torch.ones(2, 2, dtype=torch.int64), *torch.ones(2, 2, dtype=torch.int64), **factors)

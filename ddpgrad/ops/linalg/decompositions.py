@@ -21,6 +21,7 @@ from .systems import (
     failed_minors,
     raise_if_failed,
     require_matrix,
+    require_one_dtype,
     require_square,
     transposed,
 )
@@ -99,6 +100,12 @@ def cholesky_solve(F: Any, input: Tensor, input2: Tensor, upper: bool = False) -
 def cholesky_inverse(L: Tensor, upper: bool = False) -> Tensor:
     """The inverse of A, which is given by its Cholesky factor."""
     require_square("cholesky_inverse", L, "L")
+    zero = F.diagonal(L.detach(), 0, -2, -1) == 0
+    raise_if_failed(
+        _first_of(zero),
+        "cholesky_inverse: The diagonal element {0} is zero, the inversion could not be completed because the input "
+        "matrix is singular.",
+    )
     return cholesky_solve(eye_like(L, L.shape[-1]), L, upper)
 
 
@@ -109,10 +116,13 @@ def _lu_factor(name: str, A: Tensor, pivot: bool) -> tuple[Tensor, Tensor, Tenso
     """(LU, pivots, rows, info)."""
     require_matrix(name, A)
     compact, pivots, rows = decomposition_ops.lu_factor(A, pivot)
-    zero = F.diagonal(compact.detach(), 0, -2, -1) == 0
-    found = zero.any(-1)
-    first = F.argmax(zero.int(), -1) + 1 if zero.shape[-1] else found
-    return compact, pivots, rows, F.where(found, first, 0).int()
+    return compact, pivots, rows, _first_of(F.diagonal(compact.detach(), 0, -2, -1) == 0)
+
+
+def _first_of(found: Tensor) -> Tensor:
+    """The place of the first True of each row, counted from 1; 0 where there is none."""
+    any_found = found.any(-1)
+    return F.where(any_found, F.argmax(found.int(), -1) + 1 if found.shape[-1] else any_found, 0).int()
 
 
 @tensor_function(method=False, out=True)
@@ -219,6 +229,11 @@ def linalg_lu_solve(
         raise RuntimeError(
             f"linalg.lu_solve: Incompatible shapes of A and B for the equation {'AX = B' if left else 'XA = B'} "
             f"({LU.shape[-2]}x{LU.shape[-1]} and {B.shape[-2]}x{B.shape[-1]})"
+        )
+    require_one_dtype("linalg.lu_solve", LU=LU, B=B)
+    if pivots.dtype.name != "int32":
+        raise RuntimeError(
+            f"linalg.lu_solve: pivots should be a Tensor of type torch.int32, got {pivots.dtype.name}"
         )
     if pivots.shape != LU.shape[:-1]:
         raise RuntimeError(

@@ -33,7 +33,7 @@ def _apart(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     def call(*args: Any) -> Tensor:
         return (
             function(args[0], *args[1])
-            if len(args) == 2 and isinstance(args[1], (list, tuple))
+            if len(args) == 2 and isinstance(args[0], str) and isinstance(args[1], (list, tuple))
             else function(*args)
         )
 

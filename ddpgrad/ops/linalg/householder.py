@@ -10,7 +10,7 @@ from ..shape import shape
 from . import decomposition_ops, matrix
 from .adjoint import conj
 from .matrix import nothing_of
-from .systems import eye_like, require_matrix
+from .systems import eye_like, require_matrix, require_one_dtype
 
 
 @tensor_function(out=True)
@@ -43,6 +43,7 @@ def linalg_householder_product(A: Tensor, tau: Tensor) -> Tensor:
             f"torch.linalg.householder_product: input.shape[-2] must be greater than or equal to input.shape[-1], and "
             f"that to tau.shape[-1], got {list(A.shape)} and {list(tau.shape)}"
         )
+    require_one_dtype("torch.linalg.householder_product", input=A, tau=tau)
     if tuple(tau.shape[:-1]) != tuple(A.shape[:-2]):
         raise RuntimeError(
             f"torch.linalg.householder_product: Expected batch dimensions of tau to be equal to input.shape[:-2], but "

@@ -217,7 +217,10 @@ def linalg_cond(A: Tensor, p: Any = None) -> Tensor:
         largest, smallest = values[..., 0], values[..., -1]
         return smallest / largest if p == -2 else largest / smallest
     require_square(f"linalg.cond(ord={p})", A)
+    if not A.shape[-1] and p in ("fro", "nuc", 1, -1, math.inf, -math.inf):
+        return F.sum(F.abs(A), (-2, -1), False)
     inverse, info = linalg_inv_ex(A)
+    inverse = F.where(shape.reshape(info, (*info.shape, 1, 1)) != 0, 0, inverse)  # nan has no singular values
     product = linalg_matrix_norm(A, p) * linalg_matrix_norm(inverse, p)
     return F.where(info != 0, math.inf, product)
 
@@ -270,6 +273,17 @@ def pinverse(input: Tensor, rcond: float = 1e-15) -> Tensor:
     return linalg_pinv(input, rcond)
 
 
+def _of_batch(x: Tensor, extra: int, batch: Sequence[int]) -> Tensor:
+    """Of `x`, which is the same along what matrices of shape (*batch, m, n) were broadcast to, one of each matrix."""
+    if not x.numel():
+        return x
+    for _ in range(extra):
+        x = x[0]
+    for i, count in enumerate(batch):
+        x = shape.narrow(x, i, 0, count)
+    return x
+
+
 @tensor_function(method=False, out=True, names={"b": "B"})
 def linalg_lstsq(
     A: Tensor, B: Tensor, rcond: float | None = None, *, driver: str | None = None
@@ -284,6 +298,9 @@ def linalg_lstsq(
         raise RuntimeError(
             f"torch.linalg.lstsq: parameter `driver` should be one of (gels, gelsy, gelsd, gelss), got {driver}"
         )
+    if not B.ndim:
+        raise RuntimeError("torch.linalg.lstsq: other must have at least 1 dimension")
+    driver = driver or ("gels" if A.is_cuda else "gelsy")
     vector = B.ndim == 1 or (B.ndim == A.ndim - 1 and B.shape == A.shape[:-1])
     rhs = shape.unsqueeze(B, -1) if vector else B
     if A.shape[-2] != rhs.shape[-2]:
@@ -306,6 +323,7 @@ def linalg_lstsq(
         residuals = F.sum(difference * difference, -2, False)
     if vector:
         solution = shape.squeeze(solution, -1)
+    rank, values = (_of_batch(t, max(0, rhs.ndim - A.ndim), A.shape[:-2]) for t in (rank, values))
     return return_types.linalg_lstsq(
         solution,
         residuals,

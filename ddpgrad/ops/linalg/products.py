@@ -204,6 +204,8 @@ def _added(name: str, input: Tensor, product: Tensor, beta: Any, alpha: Any) -> 
     own, wanted = input._array.shape, product._array.shape
     if own != wanted[len(wanted) - len(own) :]:
         input = shape.expand(input, wanted)
+    if alpha == 0 and name != "baddbmm":  # as in BLAS, infinities do not matter then
+        product = nothing_of(product)
     return _weighted(name, input, product, beta, alpha)
 
 
@@ -247,6 +249,14 @@ def addr(input: Tensor, vec1: Tensor, vec2: Tensor, *, beta: Any = 1, alpha: Any
     """beta * input + alpha * the outer product of two vectors."""
     _require_dims("addr", ("vec1", vec1, 1), ("vec2", vec2, 1))
     product = outer(vec1, vec2)
+    category = max(input.dtype.category, product.dtype.category)
+    for factor, value in (("beta", beta), ("alpha", alpha)):
+        if isinstance(value, bool) and category:
+            raise RuntimeError(f"Boolean {factor} only supported for Boolean results.")
+        if isinstance(value, (float, complex)) and category < 2:
+            raise RuntimeError(
+                f"For integral input tensors, argument {factor} must not be a floating point number."
+            )
     return _weighted("addr", shape.expand(input, *product.shape), product, beta, alpha)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from ...backend.registry import backend_for
 from ...core.tensor import Tensor
 from ..dispatch.declare import primitive
 from .adjoint import adjoint, diagonal, is_complex
@@ -28,6 +29,22 @@ def _spread_diagonal(F: Any, values: Any) -> Any:
     return with_diagonal(F, F.expand(F.unsqueeze(F.full_like(values, 0), -1), (*values.shape, n)), values)
 
 
+def _require_gauge_invariance(F: Any, name: str, *turned: Any) -> None:
+    """`RuntimeError` if a loss changes as complex vectors are multiplied by exp(i phi), which no decomposition determines.
+
+    turned: the vectors' adjoint times their gradient, in parts that count together.
+    """
+    if not is_complex(turned[0]):
+        return
+    total = sum((diagonal(F, product) for product in turned[1:]), diagonal(F, turned[0]))
+    slope: Any = getattr(total, "_array", total).imag
+    if backend_for(slope).kind != "meta" and bool((abs(slope) > 1e-2).any()):
+        raise RuntimeError(
+            f"{name}: The vectors in the complex case are specified up to multiplication by e^{{i phi}}. The specified "
+            "loss function depends on this quantity, so it is ill-defined."
+        )
+
+
 # -- singular values ---------------------------------------------------------------------------------
 
 
@@ -40,7 +57,7 @@ def _svd_rule(F: Any, g: Any, out: Any, S: Any, Vh: Any) -> Any:
     if grad_u is None and grad_vh is None:
         return F.matmul(U * F.unsqueeze(F.cast(grad_s, U.dtype), -2), Vh)
     m, n = out.shape[-2], Vh.shape[-1]
-    complex_gauge = None
+    complex_gauge, turned = None, []
     # The squares' differences as a product, which keeps digits where singular values are close.
     apart = _differences(F, S) * with_diagonal(F, F.unsqueeze(S, -2) + F.unsqueeze(S, -1), F.full_like(S, 1))
     across, down = F.unsqueeze(S, -2), F.unsqueeze(S, -1)
@@ -48,17 +65,20 @@ def _svd_rule(F: Any, g: Any, out: Any, S: Any, Vh: Any) -> Any:
     if grad_u is not None:
         grad_u = F.narrow(grad_u, len(out.shape) - 1, 0, k)
         product = F.matmul(adjoint(F, U), grad_u)
+        turned.append(product)
         skew = product - adjoint(F, product)
         inner = skew / apart * across
         complex_gauge = diagonal(F, skew) / (2 * S)
     if grad_vh is not None:
         grad_v = adjoint(F, F.narrow(grad_vh, len(Vh.shape) - 2, 0, k))
         product = F.matmul(Vh, grad_v)
+        turned.append(product)
         skew = product - adjoint(F, product)
         term = skew / apart * down
         inner = term if inner is None else inner + term
         if complex_gauge is None:
             complex_gauge = -diagonal(F, skew) / (2 * S)
+    _require_gauge_invariance(F, "svd_backward", *turned)
     on_diagonal = F.full_like(S, 0) if grad_s is None else grad_s
     if is_complex(U):
         on_diagonal = F.cast(on_diagonal, U.dtype) + complex_gauge
@@ -115,6 +135,7 @@ def _eigh_rule(F: Any, g: Any, out: Any, eigenvectors: Any) -> Any:
         return F.matmul(V * F.unsqueeze(F.cast(grad_values, V.dtype), -2), adjoint(F, V))
     # Only the part of V^H gV that keeps V unitary counts.
     inner = F.matmul(adjoint(F, V), grad_vectors)
+    _require_gauge_invariance(F, "linalg_eigh_backward", inner)
     inner = (inner - adjoint(F, inner)) * 0.5 / _differences(F, out)
     inner = with_diagonal(F, inner, F.full_like(out, 0) if grad_values is None else grad_values)
     return F.matmul(F.matmul(V, inner), adjoint(F, V))
@@ -151,6 +172,7 @@ def _eig_rule(F: Any, g: Any, A: Any, out: Any, eigenvectors: Any) -> Any:
         inner = _spread_diagonal(F, grad_values)
     else:
         product = F.matmul(adjoint(F, V), grad_vectors)
+        _require_gauge_invariance(F, "linalg_eig_backward", product)
         # The norm of an eigenvector does not change.
         fixed = F.matmul(adjoint(F, V), V) * F.unsqueeze(F.cast(F.real(diagonal(F, product)), V.dtype), -2)
         inner = (product - fixed) / F.conj(_differences(F, out))

@@ -57,6 +57,16 @@ def require_square(name: str, input: Tensor, argument: str = "A") -> None:
         )
 
 
+def require_one_dtype(name: str, **operands: Tensor) -> None:
+    """`RuntimeError` unless both operands have the same dtype."""
+    (a, first), (b, second) = operands.items()
+    if first.dtype is not second.dtype:
+        raise RuntimeError(
+            f"{name}: Expected {a} and {b} to have the same dtype, but found {a} of type {first.dtype.name} and {b} of "
+            f"type {second.dtype.name} instead"
+        )
+
+
 def transposed(x: Tensor) -> Tensor:
     """The last two dimensions exchanged; a view."""
     return shape.transpose(x, -2, -1)
@@ -105,8 +115,10 @@ def failed_minors(A: Tensor, out: Tensor) -> Tensor:
 def _first_failed_minor(matrix: np.ndarray) -> int:
     for k in range(1, len(matrix) + 1):
         try:
-            np.linalg.cholesky(matrix[:k, :k])
+            pivot = np.linalg.cholesky(matrix[:k, :k])[-1, -1]
         except np.linalg.LinAlgError:
+            return k
+        if np.isnan(pivot):  # which LAPACK lets pass
             return k
     return 0
 
@@ -166,11 +178,7 @@ def _is_vector(A: Tensor, B: Tensor) -> bool:
 def _solution(name: str, A: Tensor, B: Tensor, left: bool) -> tuple[Tensor, Tensor]:
     require_square(name, A)
     require_float(name, B)
-    if A.dtype is not B.dtype:
-        raise RuntimeError(
-            f"{name}: Expected A and B to have the same dtype, but found A of type {A.dtype.name} and B of type "
-            f"{B.dtype.name} instead"
-        )
+    require_one_dtype(name, A=A, B=B)
     vector = _is_vector(A, B)
     if vector and not left:
         raise RuntimeError(
@@ -227,6 +235,7 @@ def linalg_solve_triangular(
     """
     require_square("linalg.solve_triangular", A)
     require_matrix("linalg.solve_triangular", B, "B")
+    require_one_dtype("linalg.solve_triangular", A=A, B=B)
     if A.shape[-1] != B.shape[-2 if left else -1]:
         raise RuntimeError(
             f"linalg.solve_triangular: Incompatible shapes of A and B for the equation "
@@ -244,6 +253,7 @@ def triangular_solve(
     """(solution, cloned_coefficient): X with A @ X = input, for triangular A, transposed first if asked."""
     require_square("triangular_solve", A)
     require_matrix("triangular_solve", input, "b")
+    require_one_dtype("triangular_solve", A=A, b=input)
     coefficient, up = (transposed(A), not upper) if transpose else (A, upper)
     solution = linalg_solve_triangular(coefficient, input, upper=up, unitriangular=unitriangular)
     lead = np.broadcast_shapes(A.shape[:-2], input.shape[:-2])
@@ -350,8 +360,8 @@ def linalg_vander(x: Tensor, *, N: int | None = None) -> Tensor:
     """Powers 0 to N - 1 of the last dimension's elements: (..., n) becomes (..., n, N), N = n by default."""
     x = x if x.ndim else shape.reshape(x, (1,))
     count = x.shape[-1] if N is None else N
-    if N is not None and N <= 1:
-        raise RuntimeError(f"N must be greater than 1, got {N}")
+    if count <= 1 and (N is not None or not count):
+        raise RuntimeError(f"N must be greater than 1, got {count}")
     x = x.long() if x.dtype.category < 2 else x
     powers = [nothing_of(x) + 1]
     for _ in range(count - 1):
