@@ -76,7 +76,7 @@ def largest(scores: np.ndarray, count: int) -> np.ndarray:
         return scores.argmax(-1, keepdims=True)
     n = scores.shape[-1]
     if n < 1024 or count > n >> 3 or not scores.size:
-        return np.argsort(-scores, axis=-1, kind="stable")[..., :count]
+        return np.ascontiguousarray(np.argsort(-scores, axis=-1, kind="stable")[..., :count])
     least = np.partition(scores, n - count, axis=-1)[..., n - count]
     rows = []
     for row, bound in zip(scores.reshape(-1, n), least.reshape(-1), strict=True):

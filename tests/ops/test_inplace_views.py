@@ -380,3 +380,11 @@ def test_writing_through_a_view_of_a_transposed_base():
     y.as_strided((2,), (1,), 4).mul_(3)
     y.sum().backward()
     assert x.grad.tolist() == [[2.0, 1.0, 1.0], [2.0, 3.0, 3.0]]
+
+
+def test_a_comparison_in_place_ends_a_gradient():
+    x = torch.tensor([1.0, 2.0, 3.0], requires_grad=True)
+    y = x * 3
+    y[:2].ge_(torch.tensor([5.0, 5.0]))
+    (y * y).sum().backward()
+    assert y.tolist() == [0.0, 1.0, 9.0] and x.grad is not None and x.grad.tolist() == [0.0, 0.0, 54.0]

@@ -204,3 +204,19 @@ def test_copies_of_views_go_into_out():
         torch.unbind_copy(x, out=rows[:1])
     with pytest.raises(RuntimeError, match="Expected out tensor to have dtype float32"):
         torch.t_copy(x, out=torch.zeros(3, 2, dtype=torch.float64))
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x, y: torch.div(x, y, rounding_mode="floor", out=x),
+        lambda x, y: torch.maximum(x, y, out=x),
+        lambda x, y: torch.max(x, y, out=x),
+        lambda x, y: torch.where(x > 0, x, y, out=x),
+    ],
+)
+def test_an_operand_is_not_resized_to_hold_the_result(call: Callable[[Any, Any], Any]):
+    x = torch.ones(3, 1)
+    with pytest.raises(RuntimeError, match=r"output with shape \[3, 1\] doesn't match the broadcast shape"):
+        call(x, torch.ones(1, 3))
+    assert x.shape == (3, 1)

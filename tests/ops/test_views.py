@@ -255,3 +255,22 @@ def test_views_that_are_refused_or_empty():
     ):
         with pytest.raises(RuntimeError):
             call()
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda x: x.kthvalue(1, 1)[0],
+        lambda x: x.median(1).indices,
+        lambda x: torch.multinomial(x[0] + 1, 2),
+        lambda x: torch.permute_copy(x, (2, 0, 1)),
+        lambda x: torch.unfold_copy(x, 0, 2, 1),
+        lambda x: torch.nn.functional.conv_transpose1d(
+            x.cfloat(), torch.ones(3, 2, 3, dtype=torch.cfloat), padding=1
+        ),
+    ],
+    ids=["kthvalue", "median", "multinomial", "permute_copy", "unfold_copy", "conv_transpose1d"],
+)
+def test_results_have_memory_of_their_own_and_no_more(make: Callable[[torch.Tensor], torch.Tensor]):
+    out = make(torch.arange(24.0).reshape(2, 3, 4))
+    assert out.is_contiguous() and out.untyped_storage().nbytes() == out.nbytes

@@ -122,3 +122,11 @@ def test_python_functions_of_each_element():
     ):
         with pytest.raises(error):
             wrong()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.int64, torch.bool, torch.complex64])
+def test_what_was_expanded_can_be_filled(dtype: Any):
+    base = torch.ones(3).to(dtype)
+    base.expand(2, 3).zero_()
+    base.expand(2, 3)[1, 2:] = 1
+    assert base.tolist() == [0, 0, 1]

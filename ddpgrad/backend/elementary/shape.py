@@ -36,8 +36,13 @@ def shapes(xp: ModuleType) -> dict[str, Any]:
         if input.ndim == 0 and xp is np:  # as `broadcast_to`, in a tenth of its time
             return np.ndarray(shape, input.dtype, input, strides=(0,) * len(shape))
         out = xp.broadcast_to(input, shape)
-        # Where nothing is repeated the result can be written to, which NumPy would refuse.
-        return input.reshape(shape) if out.size == input.size else out
+        if out.size == input.size:
+            return input.reshape(shape)
+        if xp is np and input.flags.writeable:
+            out.flags.writeable = (
+                True  # as each of PyTorch's is; what may not be written to, ops say themselves
+            )
+        return out
 
     def unsqueeze(input: Array, dim: int) -> Array:
         shape = input.shape

@@ -48,7 +48,7 @@ def sorting(xp: ModuleType) -> dict[str, Any]:
     def kth_position(input: Array, k: int, dim: int) -> Array:
         """Where the element is that sorting would put at `k` along `dim`, which is kept with length 1; nan is largest."""
         order = _comparable(input).argpartition(k, dim)
-        return order[(*(slice(None),) * dim, slice(k, k + 1))]
+        return xp.ascontiguousarray(order[(*(slice(None),) * dim, slice(k, k + 1))])
 
     def median_position(input: Array, dim: int, skip_nan: bool) -> Array:
         """Where the lower median along `dim` is, kept with length 1: a nan if there is one, or none if they are skipped."""

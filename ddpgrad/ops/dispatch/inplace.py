@@ -25,6 +25,7 @@ from .lean_calls import make_call
 from .node import OpNode
 from .overlap import refuse_overlap
 from .signatures import in_place
+from .vocabulary import VOCABULARY as F
 
 P = ParamSpec("P")
 
@@ -96,6 +97,9 @@ _OF_ONE_DTYPE = frozenset(("abs", "float_power"))
 """Functions in place whose results have to be of the tensor's own dtype, as the size of a complex number is not."""
 
 
+_COMPARISONS = frozenset(("eq", "ne", "lt", "le", "gt", "ge"))
+
+
 def _inplace(
     name: str,
     function: Callable[..., Tensor],
@@ -123,6 +127,7 @@ def _inplace(
         if not recording and op is not None and _computed_in_place(op, input, args, kwargs):
             input._versions[0] += 1
             return input
+        old = input
         if recording:
             # Rules may need the old value, which is about to be overwritten.
             old = (
@@ -146,6 +151,9 @@ def _inplace(
                 f"{name}_(): output with shape {list(input.shape)} doesn't match the broadcast shape "
                 f"{list(result.shape)}"
             )
+        if recording and not result._requires_grad and name in _COMPARISONS:
+            result = F.where(F.eq(result, result), F.cast(result, old.dtype), old)  # with gradients of zero
+            recording = result._requires_grad
         if recording and not result._requires_grad:
             raise RuntimeError(f"{name}_(): the derivative is not implemented; do it under torch.no_grad()")
         try:

@@ -26,6 +26,8 @@ _CASTING = frozenset({
     "polygamma", "prod", "fft_rfft", "fft_rfft2", "fft_rfftn", "square", "stack", "std", "sum", "linalg_tensorinv", "linalg_tensorsolve", "var", "vstack",
 })  # fmt: skip
 _EXACT = frozenset({"where"})
+_BROADCASTING = frozenset({"clamp_max", "clamp_min", "div", "heaviside", "max", "min", "where"})
+"""Functions that do not resize an operand, as ops which promote their operands do not."""
 _OF_ONE = frozenset({"max", "min"})  # whose (values, indices) are not cast
 
 
@@ -98,7 +100,8 @@ def _write(
             )
     refuse_overlap(name, out, given)
     if result._array.shape != out._array.shape:
-        if op is not None and op.promotion is not None and any(value is out for value in given):
+        broadcasts = name in _BROADCASTING or (op is not None and op.promotion is not None)
+        if broadcasts and any(value is out for value in given):
             raise RuntimeError(
                 f"{name}(): output with shape {list(out.shape)} doesn't match the broadcast shape {list(result.shape)}"
             )

@@ -214,7 +214,7 @@ def _div(input: Any, other: Any, *, rounding_mode: str | None = None, out: Tenso
             f"div expected rounding_mode to be one of None, 'trunc', or 'floor' but found {rounding_mode!r}"
         )
     quotient = (div_floor if rounding_mode == "floor" else div_trunc)(input, other)
-    return quotient if out is None else write_out("div", out, quotient)
+    return quotient if out is None else write_out("div", out, quotient, (input, other))
 
 
 @primitive(

@@ -230,7 +230,10 @@ def convolution_input(
     for place, window in taps(weight.shape[2:], size, stride, dilation):
         tap = F.transpose(_tap(F, weight, place, groups), 1, 2)
         padded[(slice(None), slice(None), *window)] += F.reshape(F.matmul(tap, flat), (n, channels, *size))
-    return padded[(slice(None), slice(None), *[slice(p, p + m) for m, p in zip(image, padding, strict=True)])]
+    inner = padded[
+        (slice(None), slice(None), *[slice(p, p + m) for m, p in zip(image, padding, strict=True)])
+    ]
+    return F.to_contiguous(inner) if any(padding) else inner
 
 
 @op(

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
 from ...core.overrides import overridable
+from ...core.size import contiguous_format
 from ...core.tensor import Tensor
 from ..dispatch.out import write_out
 from ..dispatch.signatures import TakesOut
@@ -24,7 +25,7 @@ def _copying(name: str, view: Callable[P, R]) -> TakesOut[P, R]:
     def copy(input: Tensor, *args: Any, out: Any = None, **kwargs: Any) -> Any:
         made = show(input, *args, **kwargs)
         if out is None:
-            return tuple([unary.clone(m) for m in made]) if isinstance(made, tuple) else unary.clone(made)
+            return tuple(map(_cloned, made)) if isinstance(made, tuple) else _cloned(made)
         if isinstance(made, tuple) and len(out) != len(made):
             raise RuntimeError(
                 f"{name}_copy() expected an out= argument of size {len(made)}, got size {len(out)}"
@@ -34,6 +35,10 @@ def _copying(name: str, view: Callable[P, R]) -> TakesOut[P, R]:
     copy.__name__ = copy.__qualname__ = f"{name}_copy"
     copy.__doc__ = f"What `{name}` shows, in new memory."
     return overridable(copy)
+
+
+def _cloned(made: Tensor) -> Tensor:
+    return unary.clone(made, contiguous_format)
 
 
 def _same(input: Tensor) -> Tensor:
