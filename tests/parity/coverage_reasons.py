@@ -24,10 +24,6 @@ OPS: tuple[tuple[str, str], ...] = (
     (r"jiterator_.*", "compiles CUDA code at run time; write a kernel with CuPy"),
     (r"torch\..*|_(?!_).*", INTERNAL),
     (r"native_.*|max_pool2d_with_indices_backward|unsafe_.*|hash_tensor|slice", INTERNAL),
-    (
-        r"special\.(airy_ai|.*polynomial_.*|spherical_bessel_j0)",
-        "special functions that no training program uses; SciPy has them",
-    ),
     (r"chalf", MORE_TYPES),
     (r"as_strided_scatter", "equal but for one sample, whose gradient PyTorch does not set to zero where it was overwritten"),
 )  # fmt: skip
@@ -80,7 +76,6 @@ NAMES: tuple[tuple[str, str, str], ...] = (
     ("distributed.checkpoint", r"Chunk.*|.*Plan(ner)?|ReadItem|WriteItem|Storage(Reader|Writer)", PLANS),
     ("distributed.checkpoint.format_utils", r"BroadcastingTorchSaveReader|DynamicMetaLoadPlanner", PLANS),
     ("distributed.checkpoint.state_dict", r"DictValueType|FQNS_T|ListDictValueType|OptimizerStateType", INTERNAL),
-    ("special", r"airy_ai|.*polynomial_.*|spherical_bessel_j0", "no training program uses it; SciPy has it"),
 )  # fmt: skip
 
 

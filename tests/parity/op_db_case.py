@@ -20,6 +20,7 @@ LOOSER: dict[str, dict[torch.dtype, float]] = {
     "special.bessel_j1": {torch.float64: 1e4},
     "special.bessel_y0": {torch.float64: 1e4},
     "special.bessel_y1": {torch.float64: 1e5},
+    "special.airy_ai": {torch.float64: 1e4},  # nor is this exact
     "logcumsumexp": {torch.float32: 100},  # PyTorch takes the logarithm of the gradient, and is off by 2e-3
     "nn.functional.hardsigmoid": {torch.float64: 1e3},  # PyTorch's slope is 1 / 6 in float32
     # Elements of 3e4, whose second gradient PyTorch has from a product of many factors, off by 1e-8.

@@ -22,7 +22,7 @@ def special(xp: ModuleType) -> dict[str, Any]:
         # Importing it takes longer than importing ddpgrad, and few programs need it.
         return import_module("cupyx.scipy.special" if xp.__name__ == "cupy" else "scipy.special")
 
-    def named(name: str) -> Callable[..., Array]:
+    def named(name: str, item: int | None = None) -> Callable[..., Array]:
         def kernel(*operands: Any) -> Array:
             array = next(x for x in operands if hasattr(x, "dtype"))
             narrow, F = array.dtype in NARROW, backend_for(array)
@@ -32,6 +32,7 @@ def special(xp: ModuleType) -> dict[str, Any]:
                 for x in operands
             ]
             out = getattr(library(), name)(*given)
+            out = out if item is None else out[item]
             return F.cast(out, array.dtype) if narrow else out
 
         kernel.__name__ = name
@@ -52,8 +53,7 @@ def special(xp: ModuleType) -> dict[str, Any]:
         "bessel_y1": "y1", "modified_bessel_k0": "k0", "modified_bessel_k1": "k1",
         "scaled_modified_bessel_k0": "k0e", "scaled_modified_bessel_k1": "k1e",
     }  # fmt: skip
-    return (
-        {name: named(name) for name in same_name}
-        | {k: named(v) for k, v in renamed.items()}
-        | {"lgamma": lgamma}
-    )
+    kernels = {name: named(name) for name in same_name} | {k: named(v) for k, v in renamed.items()}
+    if xp.__name__ != "cupy":  # which lacks it
+        kernels["airy_ai"] = named("airy", 0)
+    return kernels | {"lgamma": lgamma}

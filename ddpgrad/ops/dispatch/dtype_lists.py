@@ -24,7 +24,10 @@ REFUSED_BY_OPS = _by_name({
     "b": "abs addcmul",
     "i": "frac silu",
     "bi": "frexp hypot igamma igammac lerp logaddexp logaddexp2 logcumsumexp nextafter rms_norm",
-    "c": "argsort digamma erf erfc erfcx heaviside log_ndtr logit nansum ndtr xlog1py xlogy",
+    "c": "airy_ai argsort chebyshev_polynomial_t chebyshev_polynomial_u chebyshev_polynomial_v chebyshev_polynomial_w digamma erf "
+    "erfc erfcx heaviside hermite_polynomial_h hermite_polynomial_he laguerre_polynomial_l legendre_polynomial_p log_ndtr logit "
+    "nansum ndtr shifted_chebyshev_polynomial_t shifted_chebyshev_polynomial_u shifted_chebyshev_polynomial_v "
+    "shifted_chebyshev_polynomial_w spherical_bessel_j0 xlog1py xlogy",
     "bc": "max_pool threshold",
     "bic": "batch_norm_train celu cross_entropy_rows elu gelu glu group_norm hardshrink hardsigmoid hardswish layer_norm "
     "leaky_relu mish nll_loss_rows selu softplus softshrink",
