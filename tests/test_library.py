@@ -103,6 +103,95 @@ def test_results_are_no_views_of_arguments_or_of_one_another():
             op(torch.ones(2))
 
 
+def test_tensors_in_lists_have_gradients():
+    @library.custom_op("tests_library::scaled", mutates_args=())
+    def scaled(
+        xs: list[torch.Tensor], by: torch.Tensor, *, twice: bool = False
+    ) -> tuple[list[torch.Tensor], torch.Tensor]:
+        return [x * by for x in xs], by * (2 if twice else 1)
+
+    def remember(ctx, inputs, keyword_only_inputs, output):
+        xs, ctx.by = inputs
+        ctx.xs, ctx.twice, ctx.places = [*xs], keyword_only_inputs["twice"], len(output[0])
+        ctx.asked = ctx.needs_input_grad
+
+    def gradients(ctx, grads, grad):
+        assert ctx.asked == ctx.needs_input_grad == ([True, False], True) and ctx.places == 2
+        by = sum(g * x for g, x in zip(grads, ctx.xs, strict=True)) + grad * (2 if ctx.twice else 1)
+        return [g * ctx.by for g in grads], by
+
+    library.register_autograd(scaled, gradients, setup_context=remember)
+    x, y, by = (torch.tensor([v], requires_grad=v != 3) for v in (2.0, 3.0, 5.0))
+    (first, second), third = scaled([x, y], by, twice=True)
+    (first + 10 * second + 100 * third).backward()
+    assert (x.grad.item(), y.grad, by.grad.item()) == (5.0, None, 2.0 + 30.0 + 200.0)
+    assert [y.tolist() for y in torch.vmap(scaled)([torch.ones(3, 2)], torch.arange(3.0))[0]] == [
+        [[0, 0], [1, 1], [2, 2]]
+    ]
+
+
+def test_results_have_the_types_of_the_schema():
+    @library.custom_op("tests_library::wrong", mutates_args=())
+    def wrong(x: torch.Tensor, several: bool = True) -> torch.Tensor:
+        return [x + 1] if several else 3
+
+    for several in (True, False):
+        with pytest.raises(RuntimeError, match="Unable to cast"):
+            wrong(torch.ones(1), several)
+    op = library.custom_op(
+        "tests_library::renamed",
+        lambda a, b=3: a * b,
+        mutates_args=(),
+        schema="(Tensor x, int y=3) -> Tensor",
+    )
+    assert (
+        op(x=torch.ones(1)).item() == 3
+        and torch.ops.tests_library.renamed.default._schema.arguments[1].name == "y"
+    )
+    with pytest.raises(ValueError, match="consistent"):
+        library.custom_op("tests_library::no", lambda x: None, mutates_args=(), schema="(Tensor(a!) x) -> ()")
+    with pytest.raises(RuntimeError, match="Tenso"):
+        library.define("tests_library::no", "(Tenso x) -> Tensor")
+
+
+def _op(name, function, fake=torch.empty_like, backward=lambda ctx, g: g * 2, **options):
+    op = library.custom_op(
+        f"tests_library::{name}", function, schema="(Tensor x) -> Tensor", mutates_args=(), **options
+    )
+    op.register_fake(fake)
+    op.register_autograd(backward)
+    return op
+
+
+def test_opcheck_finds_what_is_wrong():
+    x = torch.tensor([[1.0, 2.0, 3.0]] * 2, requires_grad=True)
+    names = ["test_schema", "test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic"]
+    assert library.opcheck(_op("right", lambda x: x * 2), (x,)) == dict.fromkeys(names, "SUCCESS")
+    bad = {
+        "test_schema": _op("changing", lambda x: x.add_(1).clone()),
+        "test_faketensor": _op("turned", lambda x: x.t().clone(), lambda x: x.new_empty(3, 2)),
+        "test_aot_dispatch_dynamic": _op("short", lambda x: x * 2, backward=lambda ctx, g: g[:, :2]),
+    }
+    for name, op in bad.items():
+        assert library.opcheck(op, (x,), raise_exception=False)[name] != "SUCCESS"
+        with pytest.raises(Exception, match=f"{name} failed") as caught:
+            library.opcheck(op, (x,), test_utils=name)
+        assert type(caught.value).__name__ == "OpCheckError"
+    without = library.custom_op(
+        "tests_library::without", lambda x: x * 1, schema="(Tensor x) -> Tensor", mutates_args=()
+    )
+    found = library.opcheck(without, (x,), raise_exception=False)
+    assert [str(found[name])[:17] for name in names] == [
+        "SUCCESS",
+        "SUCCESS",
+        "There was no fake",
+        "There was no fake",
+    ]
+    for wrong in ({"op": torch.sin}, {"op": without, "test_utils": "test_nothing"}):
+        with pytest.raises(ValueError, match="opcheck"):
+            library.opcheck(args=(x,), **wrong)
+
+
 def test_kernels_for_autocast_and_vmap():
     @library.custom_op("tests_library::doubled", mutates_args=(), device_types="cpu")
     def doubled(x: torch.Tensor) -> torch.Tensor:

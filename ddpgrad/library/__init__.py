@@ -6,206 +6,15 @@ device, and may have others for autocast; a schema gives the names and defaults 
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from typing import Any
 
-from ..autograd import Function
-from ..backend.dtype import DType, float64
-from ..backend.elementary.shape import address_of, owner_of
+from ..backend.dtype import DType
 from ..core.missing import nearest
-from ..core.tensor import Tensor
-from ..ops.dispatch import autocast
+from .checks import opcheck
+from .custom_ops import CustomOpDef, Kernel
 from .handles import Aten, AtenOp, load_library  # noqa: F401 - torch.ops.load_library
-from .schema import check_arguments, infer_schema, parsed
-
-Kernel = Callable[..., Any]
-
-
-class CustomOpDef:
-    """A registered op. Calling it runs the function, whose result has the gradient that `register_autograd` gave.
-
-    Without one, backward through the op raises RuntimeError. Tensors inside of lists get no gradient: an error too.
-    """
-
-    def __init__(
-        self,
-        name: str,
-        fn: Kernel | None,
-        signature: inspect.Signature,
-        kinds: Mapping[str, str],
-        results_are_new: bool = False,
-    ) -> None:
-        """fn: the kernel for devices without one of their own; None if there is none yet. kinds: arguments' types by name."""
-        self._qualname = name
-        self.__name__ = name.partition("::")[2]
-        self._fn = fn
-        self._kernels: dict[str, Kernel] = {}
-        self._signature, self._kinds, self._results_are_new = signature, kinds, results_are_new
-        self._backward: Kernel | None = None
-        self._setup: Kernel | None = None
-        op = self
-
-        class Called(Function):
-            @staticmethod
-            def forward(*args: Any) -> Any:
-                return op._run(args)
-
-            @staticmethod
-            def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-                if op._setup is not None:
-                    op._setup(ctx, inputs, output)
-
-            @staticmethod
-            def backward(ctx: Any, *grads: Any) -> Any:
-                if op._backward is None:
-                    raise RuntimeError(
-                        f"Trying to backward through {op._qualname} but no autograd formula was registered. Please use "
-                        "torch.library.register_autograd to add one."
-                    )
-                return op._backward(ctx, *grads)
-
-        Called.__name__ = self.__name__
-        self._called = Called
-
-    @property
-    def default(self) -> CustomOpDef:
-        """The op itself: it has no overloads."""
-        return self
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        try:
-            bound = self._signature.bind(*args, **kwargs)
-        except TypeError as error:
-            raise RuntimeError(f"{self._qualname}() {error}; its arguments are {self._signature}") from None
-        check_arguments(self._qualname, self._kinds, bound.arguments)
-        bound.apply_defaults()
-        values = tuple(bound.arguments.values())
-        if autocast.casting:
-            device = _device_type(values)
-            kernel = self._kernels.get(f"autocast {device}")
-            if kernel is not None and autocast.state.enabled.get(device):
-                return kernel(*bound.args, **bound.kwargs)
-        if self._backward is not None:
-            self._refuse_lists(values)
-        return self._called.apply(*values)
-
-    def _refuse_lists(self, values: Iterable[Any]) -> None:
-        for value in values:
-            if isinstance(value, (list, tuple)) and any(
-                isinstance(v, Tensor) and v.requires_grad for v in value
-            ):
-                raise NotImplementedError(
-                    f"{self._qualname}: gradients of tensors inside of a list; give the tensors one by one, or stack them"
-                )
-
-    def _run(self, values: tuple[Any, ...]) -> Any:
-        kernel = self._kernels.get(device := _device_type(values), self._fn)
-        if kernel is None:
-            raise NotImplementedError(
-                f"{self._qualname}: no kernel for tensors on {device!r}; those that were registered are for "
-                f"{sorted(self._kernels) or 'no device'}"
-            )
-        arguments = inspect.BoundArguments(
-            self._signature,
-            dict(zip(self._signature.parameters, values, strict=True)),
-        )
-        result = kernel(*arguments.args, **arguments.kwargs)
-        if self._results_are_new:
-            self._refuse_aliases(values, result)
-        return result
-
-    def _refuse_aliases(self, values: tuple[Any, ...], result: Any) -> None:
-        """Views of arguments would be changed, and have histories, behind autograd's back."""
-        known = [_memory(tensor) for tensor in _tensors(values)]
-        for tensor in _tensors(result if isinstance(result, (list, tuple)) else (result,)):
-            place = _memory(tensor)
-            if place is not None and place in known:
-                raise RuntimeError(
-                    f"{self._qualname}: The output of this custom operator (1) must not also be an input to this custom "
-                    "operator and (2) may not alias any inputs to this custom operator or other returns; return a clone, "
-                    "such as x.clone()"
-                )
-            known.append(place)
-
-    def register_kernel(self, device_types: str | Iterable[str], func: Kernel | None = None, /) -> Any:
-        """Run `func` instead for tensors on these devices; without `func`, a decorator."""
-
-        def register(kernel: Kernel) -> Kernel:
-            for device in [device_types] if isinstance(device_types, str) else device_types:
-                self._kernels[device] = kernel
-            return kernel
-
-        return register if func is None else register(func)
-
-    def register_fake(self, fn: Kernel, /) -> Kernel:
-        """What finds shape and dtype of a result: the kernel for tensors on the device meta. Returns `fn`."""
-        self._kernels["meta"] = fn
-        return fn
-
-    def register_autograd(
-        self, backward: Kernel, /, *, setup_context: Callable[[Any, Any, Any], None] | None = None
-    ) -> None:
-        """The gradient: backward(ctx, *grads), with what setup_context(ctx, inputs, output) kept in ctx."""
-        self._backward, self._setup = backward, setup_context
-
-    def register_autocast(self, device_type: str, cast_inputs: DType) -> None:
-        """Under autocast for these devices give floating-point tensors in the type `cast_inputs`."""
-
-        def cast(value: Any) -> Any:
-            eligible = isinstance(value, Tensor) and value.is_floating_point() and value.dtype is not float64
-            return value.to(cast_inputs) if eligible and value.device.type == device_type else value
-
-        def kernel(*args: Any, **kwargs: Any) -> Any:
-            given = {name: cast(value) for name, value in kwargs.items()}
-            return autocast.without_autocast(self, [cast(value) for value in args], given)
-
-        self._kernels[f"autocast {device_type}"] = kernel
-
-    def register_vmap(self, func: Kernel | None = None, /) -> Any:
-        """What `vmap` calls, as func(info, in_dims, *args), and returns (results, their dimensions); see `Function.vmap`."""
-
-        def register(function: Kernel) -> Kernel:
-            self._called.vmap = staticmethod(function)
-            return function
-
-        return register if func is None else register(func)
-
-    @contextmanager
-    def set_kernel_enabled(self, device_type: str, enabled: bool = True) -> Iterator[None]:
-        """A block in which the kernel for these devices is not used, or is used again."""
-        kernel = self._kernels.get(device_type)
-        if not enabled:
-            self._kernels.pop(device_type, None)
-        try:
-            yield
-        finally:
-            if kernel is not None:
-                self._kernels[device_type] = kernel
-
-    def __repr__(self) -> str:
-        return f"<CustomOpDef({self._qualname})>"
-
-
-def _tensors(values: Iterable[Any]) -> Iterator[Tensor]:
-    for value in values:
-        if isinstance(value, Tensor):
-            yield value
-        elif isinstance(value, (list, tuple)):
-            yield from (one for one in value if isinstance(one, Tensor))
-
-
-def _memory(tensor: Tensor) -> tuple[str, int] | None:
-    """Which memory a tensor lies in; None for one without elements that lie somewhere."""
-    if tensor.is_sparse or tensor.is_meta or not tensor.numel():
-        return None
-    return str(tensor.device), address_of(owner_of(tensor._array))
-
-
-def _device_type(values: Iterable[Any]) -> str:
-    return next((v.device.type for v in values if isinstance(v, Tensor)), "cpu")
-
+from .schema import infer_schema, parsed
 
 _ops: dict[str, CustomOpDef] = {}
 
@@ -230,10 +39,15 @@ def custom_op(
         raise ValueError(f"custom_op(): expected a name such as 'mylib::add', got {name!r}")
 
     def register(function: Kernel) -> CustomOpDef:
-        said = schema or infer_schema(function, mutates_args=mutates_args)
-        kinds = parsed(f"{short}{said}")[2]
+        said = parsed(f"{name}{schema or infer_schema(function, mutates_args=mutates_args)}")
+        if schema and mutates_args != "unknown" and set(mutates_args) != said.changed:
+            raise ValueError(
+                f"Attempted to create a custom op with `mutates_args={mutates_args}` and `schema={schema}`. The schema "
+                f"suggests that the op mutates {set(said.changed) or 'nothing'}, which is different from what was "
+                "provided to us in `mutates_args`. Please make these consistent."
+            )
         op = CustomOpDef(
-            name, None if device_types else function, inspect.signature(function), kinds, results_are_new=True
+            name, None if device_types else function, said.with_defaults_of(function), results_are_new=True
         )
         op.__doc__ = function.__doc__
         if device_types:
@@ -307,10 +121,9 @@ class Library:
 
     def define(self, schema: str, alias_analysis: str = "", *, tags: Any = ()) -> str:
         """Define the op of a schema, without kernels. Returns its name."""
-        name, signature, kinds = parsed(schema)
-        full = f"{self.ns}::{name}"
-        _ops[full] = CustomOpDef(full, None, signature, kinds)
-        return name
+        said = parsed(f"{self.ns}::{schema.strip()}")
+        _ops[said.name] = CustomOpDef(said.name, None, said)
+        return said.name.partition("::")[2]
 
     def impl(self, op_name: str | CustomOpDef, fn: Kernel, dispatch_key: str = "", **kwargs: Any) -> None:
         """Let `fn` compute the op for a dispatch key.
@@ -336,6 +149,8 @@ class Library:
 def define(qualname: str, schema: str, *, lib: Library | None = None, tags: Any = ()) -> None:
     """Define the op "namespace::name" with the arguments of a schema, such as "(Tensor x, int n=1) -> Tensor"."""
     namespace, _, name = qualname.partition("::")
+    if not namespace or not name:
+        raise ValueError(f'define(): expected a name of the form "namespace::name", got {qualname!r}')
     (lib or Library(namespace, "FRAGMENT")).define(name + schema)
 
 
@@ -395,6 +210,6 @@ def namespace(name: str) -> Namespace | Aten:
 
 
 __all__ = [
-    "AtenOp", "CustomOpDef", "Library", "custom_op", "define", "impl", "infer_schema", "register_autocast",
+    "AtenOp", "CustomOpDef", "Library", "custom_op", "define", "impl", "infer_schema", "opcheck", "register_autocast",
     "register_autograd", "register_fake", "register_kernel", "register_vmap",
 ]  # fmt: skip

@@ -10,7 +10,8 @@ import re
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,7 +19,7 @@ from ..backend.device import Device
 from ..backend.dtype import DType
 from ..core.tensor import Tensor
 
-_SCHEMA = re.compile(r"\s*([\w:]+)(?:\.\w+)?\s*\((.*)\)\s*->.*", re.DOTALL)
+_SCHEMA = re.compile(r"\s*([\w:]+)(?:\.(\w+))?\s*\((.*)\)\s*->\s*(.*?)\s*", re.DOTALL)
 _ARGUMENT = re.compile(r"(?:\[[^\]]*\]|\([^)]*\)|[^,])+")
 _MARK = re.compile(r"\(\w+!?\)")  # what may be changed, as in Tensor(a!)
 
@@ -28,25 +29,115 @@ _WORDS: dict[Any, str] = {
 _IN_ERRORS = {"SymInt": "int", "Scalar": "number"}
 
 
-def parsed(schema: str) -> tuple[str, inspect.Signature, dict[str, str]]:
-    """The name of an op, its arguments, and their types by name."""
+_KNOWN = frozenset({
+    "Any", "ConstQuantizerPtr", "Device", "DeviceIndex", "Dimname", "Generator", "Layout", "MemoryFormat", "QScheme",
+    "Scalar", "ScalarType", "Storage", "Stream", "SymBool", "SymInt", "Tensor", "bool", "complex", "float", "int", "number", "str",
+})  # fmt: skip
+
+
+class Argument(NamedTuple):
+    """An argument of an op, with the names that PyTorch's schemas have for what is said of it."""
+
+    name: str
+    type: str
+    default_value: Any
+    kwarg_only: bool
+    is_mutable: bool
+
+    def has_default_value(self) -> bool:
+        """Whether it may be left out."""
+        return self.default_value is not inspect.Parameter.empty
+
+
+@dataclass(frozen=True, repr=False)
+class Schema:
+    """What the text of a schema says of an op."""
+
+    text: str
+    name: str
+    overload_name: str
+    arguments: tuple[Argument, ...]
+    results: tuple[str, ...] | str
+    """The types of the results: of several, or of one."""
+
+    @functools.cached_property
+    def signature(self) -> inspect.Signature:
+        """The arguments as Python has them."""
+        kinds = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY
+        return inspect.Signature(
+            [inspect.Parameter(a.name, kinds[a.kwarg_only], default=a.default_value) for a in self.arguments]
+        )
+
+    @functools.cached_property
+    def kinds(self) -> dict[str, str]:
+        """The types of arguments by name."""
+        return {argument.name: argument.type for argument in self.arguments}
+
+    @functools.cached_property
+    def positional(self) -> int:
+        """How many arguments may be given by position."""
+        return sum(not argument.kwarg_only for argument in self.arguments)
+
+    @functools.cached_property
+    def changed(self) -> frozenset[str]:
+        """The names of the arguments that the op changes."""
+        return frozenset(argument.name for argument in self.arguments if argument.is_mutable)
+
+    @functools.cached_property
+    def has_lists(self) -> bool:
+        """Whether there are lists of tensors among arguments or results."""
+        results = (self.results,) if isinstance(self.results, str) else self.results
+        return any(kind.startswith("Tensor") and "[" in kind for kind in (*self.kinds.values(), *results))
+
+    def with_defaults_of(self, function: Callable[..., Any]) -> Schema:
+        """The schema with the default values that `function` has, which may be dtypes and devices."""
+        own = list(inspect.signature(function).parameters.values())
+        if len(own) != len(self.arguments) or any(p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD) for p in own):
+            return self
+        pairs = zip(self.arguments, own, strict=True)
+        return replace(self, arguments=tuple([a._replace(default_value=p.default) for a, p in pairs]))
+
+    def __str__(self) -> str:
+        return self.text
+
+    __repr__ = __str__
+
+
+def parsed(schema: str) -> Schema:
+    """What a schema says; RuntimeError for what is none."""
     found = _SCHEMA.fullmatch(schema)
     if found is None:
         raise RuntimeError(
             f"torch.library: {schema!r} is no schema, such as 'add(Tensor x, float by=1.0) -> Tensor'"
         )
-    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-    parameters, kinds = [], {}
-    for text in map(str.strip, _ARGUMENT.findall(found[2])):
+    by_name, arguments = False, []
+    for text in map(str.strip, _ARGUMENT.findall(found[3])):
         if text == "*":
-            kind = inspect.Parameter.KEYWORD_ONLY
+            by_name = True
             continue
         declared, has_default, default = text.partition("=")
         value = _default(default) if has_default else inspect.Parameter.empty
-        words = _MARK.sub("", declared).split()
-        parameters.append(inspect.Parameter(words[-1], kind, default=value))
-        kinds[words[-1]] = "".join(words[:-1])
-    return found[1], inspect.Signature(parameters), kinds
+        *words, name = _MARK.sub("", declared).split()
+        kind = _known("".join(words), schema)
+        arguments.append(Argument(name, kind, value, by_name, "!)" in declared))
+    several = found[4].startswith("(")
+    words = [
+        _MARK.sub("", text).split() for text in _ARGUMENT.findall(found[4][1:-1] if several else found[4])
+    ]
+    results = tuple([_known(word[0], schema) for word in words if word])
+    return Schema(
+        schema.strip(), found[1], found[2] or "", tuple(arguments), results if several else results[0]
+    )
+
+
+def _known(kind: str, schema: str) -> str:
+    word = kind.rstrip("?").partition("[")[0].rstrip("?")
+    if word not in _KNOWN and not word.startswith(("__torch__", "Dict(", "(")):
+        raise RuntimeError(
+            f"torch.library: unknown type specifier {word!r} in the schema {schema!r}. Common types are Tensor, SymInt, int, "
+            "float, bool, Scalar, and lists of them such as Tensor[]"
+        )
+    return kind
 
 
 def _default(text: str) -> Any:
@@ -174,5 +265,25 @@ def _fits(kind: str, value: Any) -> bool:
         inner, _, size = kind[:-1].rpartition("[")
         if size and _fits(inner, value):  # one number for all
             return True
-        return isinstance(value, (list, tuple)) and all(_fits(inner, one) for one in value)
+        return isinstance(value, (list, tuple)) and all(
+            _fits(inner, one) and (one is not None or inner.endswith("?")) for one in value
+        )
     return kind not in _FIT or _FIT[kind](value)
+
+
+def check_results(name: str, schema: Schema, result: Any) -> None:
+    """TypeError or RuntimeError for what a kernel returned, where it is not of the types that the schema says."""
+    kinds = schema.results
+    if isinstance(kinds, str):
+        values, kinds = (result,), (kinds,)
+    elif not kinds:
+        return
+    elif not isinstance(result, (list, tuple)) or len(result) != len(kinds):
+        raise TypeError(
+            f"{name}() returned {type(result).__name__}, expected a tuple of {len(kinds)} results"
+        )
+    else:
+        values = result
+    for kind, value in zip(kinds, values, strict=True):
+        if not _fits(kind, value):
+            raise RuntimeError(f"{name}(): Unable to cast {value} to {kind}, the result that its schema says")
