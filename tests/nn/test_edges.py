@@ -1,6 +1,7 @@
 """Edges of layers and functions: padding in encoders, norms at infinity, targets of other dtypes."""
 
 import math
+from typing import Any
 
 import pytest
 
@@ -81,3 +82,22 @@ def test_a_linear_map_of_one_row_loses_the_last_dimension(lead, dtype):
 def test_a_linear_map_of_other_shapes_is_refused(x, weight, bias):
     with pytest.raises(RuntimeError, match="linear"):
         F.linear(torch.zeros(x), torch.zeros(weight), None if bias is None else torch.zeros(bias))
+
+
+@pytest.mark.parametrize("make", [nn.RNN, nn.GRU, nn.LSTM, nn.RNNCell, nn.GRUCell, nn.LSTMCell])
+def test_states_of_a_recurrence_have_the_dtype_of_the_input(make: Any) -> None:
+    state = torch.zeros((2, 4) if make.__name__.endswith("Cell") else (1, 2, 4), dtype=torch.float64)
+    input = torch.ones((2, 3) if state.ndim == 2 else (1, 2, 3))
+    with pytest.raises(RuntimeError, match="float64"):
+        make(3, 4)(input, (state, state) if "LSTM" in make.__name__ else state)
+
+
+def test_losses_of_one_sample_and_of_sequences_without_steps() -> None:
+    scores = torch.tensor([1.0, 2.0, 3.0]).log_softmax(0)
+    assert torch.equal(F.nll_loss(scores, torch.tensor([1]), reduction="none"), -scores[1])
+    for target in (torch.tensor([0, 1]), torch.tensor([[0, 1, 2]])):
+        with pytest.raises(ValueError, match="batch_size"):
+            F.cross_entropy(torch.ones(3, 4), target)
+    steps = torch.zeros(2, 1, 3).log_softmax(2).requires_grad_()
+    F.ctc_loss(steps, torch.ones(1, 1).long(), (0,), (1,), reduction="none").sum().backward()
+    assert steps.grad is not None and not steps.grad.any()

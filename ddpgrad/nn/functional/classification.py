@@ -35,18 +35,25 @@ def cross_entropy(
         return cross_entropy_rows(input, target, weight, ignore_index, label_smoothing, reduction)
     scores, classes = _rows(input, target)
     out = cross_entropy_rows(scores, classes, weight, ignore_index, label_smoothing, reduction)
-    return reshape(out, tuple(target.shape)) if reduction == "none" else out
+    return _as_targets(out, input, target) if reduction == "none" else out
+
+
+def _as_targets(losses: Tensor, input: Tensor, target: Tensor) -> Tensor:
+    return reshape(losses, tuple(target.shape) if input.ndim > 1 else ())
 
 
 def _rows(input: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
     """Scores (N, C, d1, …) as one row (C,) per target, and the targets in that order."""
     shape = tuple(input.shape)
     expected = () if input.ndim == 1 else (shape[0], *shape[2:])
-    if input.ndim > 1 and target.ndim and target.shape[0] != shape[0]:
+    count, given = (shape[0] if input.ndim > 1 else 1), (target.shape[0] if target.ndim else 1)
+    if count != given or (input.ndim > 1 and not target.ndim):
         raise ValueError(
-            f"Expected input batch_size ({shape[0]}) to match target batch_size ({target.shape[0]}): input "
+            f"Expected input batch_size ({count}) to match target batch_size ({given}): input "
             f"{list(shape)}, target {list(target.shape)}"
         )
+    if input.ndim == target.ndim == 1:
+        target = reshape(target, ())
     if input.ndim == 0 or tuple(target.shape) != expected:
         hint = ": probabilities as targets are floating-point" if target.shape == input.shape else ""
         raise RuntimeError(
@@ -100,4 +107,4 @@ def nll_loss(
     reduction = chosen(reduction, size_average, reduce)
     rows, classes = _rows(input, target)
     out = nll_loss_rows(rows, classes, weight, ignore_index, reduction)
-    return reshape(out, tuple(target.shape)) if reduction == "none" else out
+    return _as_targets(out, input, target) if reduction == "none" else out

@@ -112,7 +112,8 @@ class _CTC(Function):
         log_probs = scores.numpy(force=True).astype(np.float64)
         losses, gradient = backend_of("cpu").ctc_alignments(log_probs, labels, times, sizes, blank)
         impossible = np.isinf(losses)
-        gradient[:, impossible] = 0.0 if zero_infinity else np.nan
+        within = np.arange(len(gradient))[:, None] < times  # what lies beyond has no part in the loss
+        gradient[impossible & within] = 0.0 if zero_infinity else np.nan
         if zero_infinity:
             losses[impossible] = 0.0
         ctx.save_for_backward(from_numpy(gradient).to(scores.device, scores.dtype))

@@ -28,7 +28,7 @@ def parse(*args: Any, **kwargs: Any) -> tuple[devices.Device | None, dtypes.DTyp
         names = ("tensor", "non_blocking")
     elif isinstance(first, dtypes.DType) or first in (float, int, bool, complex):
         names = ("dtype", "non_blocking")
-    given = dict(zip(names, args, strict=False))
+    given: dict[str, Any] = dict(zip(names, args, strict=False))
     if len(args) > len(names) or given.keys() & kwargs.keys():
         raise TypeError(f"to() got too many arguments, or one twice: it takes ({', '.join(names)})")
     given.update(kwargs)

@@ -217,7 +217,7 @@ class Module(Tree, state.ExtraState):
 
     def load_state_dict(
         self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
-    ) -> _IncompatibleKeys:
+    ) -> state._IncompatibleKeys:
         """Copy values by name. With `assign`, take the given tensors themselves.
 
         Returns (missing_keys, unexpected_keys); with `strict`, a `RuntimeError` lists them.

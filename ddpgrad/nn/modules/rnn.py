@@ -151,7 +151,8 @@ class RNNBase(Module):
 
     def _initial(self, hx: Any, x: Tensor, batch: int, batched: bool) -> States:
         """The initial states (layers * directions, batch, size) of each kind; zeros by default."""
-        if x.dtype is not self._flat_weights[0].dtype and not autocast.state.enabled.get(x.device.type):
+        casts = autocast.state.enabled.get(x.device.type)
+        if x.dtype is not self._flat_weights[0].dtype and not casts:
             raise ValueError(
                 f"RNN input dtype ({x.dtype}) does not match weight dtype ({self._flat_weights[0].dtype}). Convert "
                 f"input: input.to({self._flat_weights[0].dtype}), or convert model: model.to({x.dtype})"
@@ -173,6 +174,8 @@ class RNNBase(Module):
                 raise RuntimeError(
                     f"For {kind} input, hx should also be {3 if batched else 2}-D but got {state.ndim}-D tensor"
                 )
+            if state.dtype is not x.dtype and not casts:
+                raise RuntimeError(f"Expected {name} of dtype {x.dtype} as the input, got {state.dtype}")
             size = tuple(state.shape) if batched else (state.shape[0], 1, state.shape[1])
             if size != shape:
                 raise RuntimeError(f"Expected {name} size {shape}, got {list(size)}")

@@ -67,8 +67,9 @@ class RNNCellBase(Module):
             for i, state in enumerate(states):
                 if state.ndim != input.ndim:
                     which = f"hx[{i}]" if self._mode == "LSTM" else "hidden"
-                    dims = "1D or 2D" if state.ndim not in (1, 2) else f"{input.ndim}D as the input"
-                    raise ValueError(
+                    fits = state.ndim in (1, 2)
+                    dims = f"{input.ndim}D as the input" if fits else "1D or 2D"
+                    raise (RuntimeError if fits else ValueError)(
                         f"{self._get_name()}: Expected {which} to be {dims}, got {state.ndim}D instead"
                     )
             states = states if input.ndim == 2 else tuple(state.unsqueeze(0) for state in states)
@@ -76,6 +77,10 @@ class RNNCellBase(Module):
             if state.shape[0] != x.shape[0]:
                 raise RuntimeError(
                     f"{self._get_name()}: Input batch size {x.shape[0]} doesn't match hidden{i} batch size {state.shape[0]}"
+                )
+            if state.dtype is not x.dtype and not casting:
+                raise RuntimeError(
+                    f"{self._get_name()}: Expected hidden{i} of dtype {x.dtype} as the input, got {state.dtype}"
                 )
             if state.shape[1] != self.hidden_size:
                 raise RuntimeError(

@@ -52,7 +52,7 @@ def _classes(name: str, input: Tensor, target: Any) -> Any:
     """The array of the targets (N,) of scores (N, C), as int64; `ValueError` for other shapes."""
     array = target._array if isinstance(target, Tensor) else target
     own = input._array.shape
-    if array.ndim > 1 and len(own) == 2:
+    if array.ndim > 1 and len(own) == 2 and array.shape[0] == own[0]:
         raise RuntimeError(
             f"0D or 1D target tensor expected, multi-target not supported: got {list(array.shape)}. Expected floating "
             "point type for target with class probabilities"
