@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+
 import numpy as np
 import pytest
 
@@ -113,6 +116,29 @@ def test_an_inverse_is_forgotten_with_its_last_user():
     x = t.zeros(3, 4)
     assert cached(x) is cached(x)
     assert cached.inv(cached(x)) is x
+
+
+def test_a_transform_with_an_inverse_is_copied_and_pickled_with_one_of_its_own():
+    law = d.LogNormal(t.zeros(2), t.ones(2))
+    half = law.icdf(t.tensor(0.5))  # which makes the inverse
+    assert t.equal(pickle.loads(pickle.dumps(law)).icdf(t.tensor(0.5)), half)
+    affine = d.transforms.AffineTransform(1.0, 2.0)
+    inverse, other = affine.inv, copy.deepcopy(affine)
+    assert inverse is affine.inv and other.inv is not inverse and other.inv.inv is other
+
+
+def test_laws_without_dimensions_are_drawn_into_tensors_that_can_be_written_to():
+    laws = (
+        d.StudentT(3.0),
+        d.Chi2(2.0),
+        d.Gamma(1.0, 1.0),
+        d.Beta(1.0, 2.0),
+        d.Binomial(3, t.tensor(0.5)),
+        d.VonMises(0.0, 1.0),
+    )
+    for law in laws:
+        drawn = law.sample()
+        assert drawn.shape == () and drawn.mul_(0).item() == 0
 
 
 def test_a_divergence_may_be_registered_for_a_base_of_a_library():

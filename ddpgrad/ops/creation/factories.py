@@ -29,6 +29,8 @@ from ..dispatch.out import resize_out, write_out
 
 def finish(array: Any, device: Any = None, requires_grad: bool = False) -> Tensor:
     """A leaf around a fresh array, moved to `device` (the default device when None)."""
+    if isinstance(array, np.generic):  # what NumPy makes of arrays without dimensions
+        array = np.asarray(array)
     out = wrap(to_device(expect(array), devices.of(device if device is not None else devices.default())))
     return out.requires_grad_() if requires_grad else out
 

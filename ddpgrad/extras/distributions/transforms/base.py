@@ -41,6 +41,10 @@ class Transform:
             self._inverted = weakref.ref(inverted)
         return inverted
 
+    def __getstate__(self) -> dict[str, Any]:
+        """What copies and pickles take: all but the inverse, which belongs to this transform."""
+        return self.__dict__ | {"_inverted": None}
+
     def _make_inverse(self) -> Transform:
         return _InverseTransform(self)
 
