@@ -155,6 +155,8 @@ def multi_head_attention_forward(
         weights = (q_proj_weight, k_proj_weight, v_proj_weight)
     else:
         assert in_proj_weight is not None
+        if key.shape != value.shape:
+            raise AssertionError(f"key shape {key.shape} does not match value shape {value.shape}")
         weights = None if same else in_proj_weight.chunk(3)
     if weights is None:
         assert in_proj_weight is not None
@@ -236,7 +238,9 @@ def _check_inputs(
             raise AssertionError(f"only bool and floating types of {name} are supported, got {mask.dtype}")
     if attn_mask is not None:
         if attn_mask.ndim not in (2, 3):
-            raise RuntimeError(f"attn_mask's dimension {attn_mask.ndim} is not supported")
+            raise AssertionError(
+                f"For {kind} `query`, expected `attn_mask` to be `None`, 2-D or 3-D but found {attn_mask.ndim}-D"
+            )
         expected: tuple[int, ...] = (query.shape[0], key.shape[0])
         if attn_mask.ndim == 3:
             expected = ((query.shape[1] if query.ndim == 3 else 1) * num_heads, *expected)

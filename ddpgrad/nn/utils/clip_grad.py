@@ -11,6 +11,7 @@ import math
 import warnings
 from collections.abc import Iterable
 from functools import reduce
+from types import GeneratorType
 from typing import Any
 
 from ... import Tensor, full, no_grad, norm, stack
@@ -112,6 +113,10 @@ def clip_grad_norm_(
     Source: https://pytorch.org/docs/stable/generated/torch.nn.utils.clip_grad_norm_.html
     """
     owners = [parameters] if isinstance(parameters, Tensor) else list(parameters)
+    if not owners and isinstance(parameters, GeneratorType):
+        warnings.warn(
+            "`parameters` is an empty generator, no gradient clipping will occur.", UserWarning, stacklevel=2
+        )
     return _clip_grad_norm_(owners, max_norm, norm_type, error_if_nonfinite, foreach)
 
 
