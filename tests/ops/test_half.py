@@ -163,3 +163,14 @@ def test_captured_steps_round_to_16_bits_anew() -> None:
     for first in (0.5, 0.5, 0.5, 1.5):
         x = torch.linspace(first, 4, 20).bfloat16()
         assert torch.equal(captured(x), x.clamp(0.75, 3.5) + 1)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_gradients_beside_numbers(dtype: torch.dtype) -> None:
+    x = torch.tensor([0.5, 2.0], dtype=dtype, requires_grad=True)
+    (g,) = torch.autograd.grad((3 / x).sum(), x, create_graph=True)
+    assert g.tolist() == [-12, -0.75] and torch.autograd.grad(g.sum(), x)[0].tolist() == [48, 0.75]
+    (g,) = torch.autograd.grad(torch.pow(1.0, x).sum(), x, create_graph=True)
+    assert g.tolist() == [0, 0] and torch.autograd.grad(g.sum(), x)[0].tolist() == [0, 0]
+    weight = torch.ones(2, dtype=torch.float64)
+    assert torch.nn.functional.rms_norm(x, (2,), weight).dtype is dtype

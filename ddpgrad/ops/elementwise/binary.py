@@ -21,9 +21,8 @@ from ..dispatch.vocabulary import VOCABULARY as F
 
 def scaled(F: Any, name: str, g: Any, other: Any) -> Any:
     """g * other, or g / other for "divide": one number beside 16-bit floats is not rounded before."""
-    if (
-        g.dtype in dtypes.NARROW and getattr(other, "dtype", None) is not g.dtype
-    ):  # arrays: Tensors have PyTorch's
+    kinds = getattr(g, "dtype", None), getattr(other, "dtype", None)
+    if kinds[0] is not kinds[1] and (kinds[0] or kinds[1]) in dtypes.NARROW:  # arrays: Tensors have PyTorch's
         return F.by_a_number(name, g, other)
     return g * other if name == "multiply" else g / other
 
@@ -64,11 +63,14 @@ def _pow_grad_other(F: Any, g: Any, out: Any, input: Any, other: Any) -> Any:
         with np.errstate(all="ignore"):
             log = complex(np.log(complex(input))) if _is_complex(out) else float(np.log(input))
         slope = out * log
+        if input != 0:
+            return g * slope
     else:
         slope = out * F.log(input)
     # 0**x is 0 for x > 0, and so is its derivative, where log(0) would give nan.
-    size = F.real(other) if _is_complex(other) else other
-    flat = F.logical_and(input == 0, size >= 0)
+    flat = (F.real(other) if _is_complex(other) else other) >= 0
+    if not _is_number(input):
+        flat = F.logical_and(input == 0, flat)
     return g * F.where(flat, F.full_like(out, 0), slope)
 
 

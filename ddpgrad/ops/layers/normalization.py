@@ -15,8 +15,7 @@ from ..dispatch.vocabulary import VOCABULARY as F
 
 def _require_shape(name: str, input: Tensor, normalized_shape: Any) -> int:
     """The number of dimensions of `normalized_shape`, with which `input` must end."""
-    ndim = len(normalized_shape)
-    if not ndim or input._array.shape[-ndim:] != tuple(normalized_shape):
+    if not (ndim := len(normalized_shape)) or input._array.shape[-ndim:] != tuple(normalized_shape):
         raise RuntimeError(
             f"{name}(): Given normalized_shape={list(normalized_shape)}, expected input with shape "
             f"[*, {', '.join(map(str, normalized_shape))}], but got input of size {list(input.shape)}"
@@ -254,10 +253,11 @@ def _rms_norm(
     eps: added to the mean square; the epsilon of the type that it is taken in, float32 at least, by default. Source: https://arxiv.org/abs/1910.07467
     """
     ndim = _require_shape("rms_norm", input, normalized_shape)
+    if isinstance(weight, Tensor) and weight.dtype is not input.dtype and weight.is_floating_point():
+        weight = weight.to(float32 if input.dtype.itemsize == 2 else input.dtype)
     require_parameters("rms_norm", input, tuple(normalized_shape), weight)
-    return F.rms_norm(
-        input, weight, ndim, finfo(promote_types(input.dtype, float32)).eps if eps is None else eps
-    )
+    eps = finfo(promote_types(input.dtype, float32)).eps if eps is None else eps
+    return F.rms_norm(input, weight, ndim, eps)
 
 
 @op(
