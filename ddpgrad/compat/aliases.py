@@ -44,6 +44,7 @@ MODULES = {
     "datasets": "extras.datasets",
     "distributions": "extras.distributions",
     "fx": "extras.fx",
+    "masked": "extras.masked",
     "fx._symbolic_trace": "extras.fx.tracer",
     "nn.utils.prune": "extras.prune",
     "quasirandom": "extras.quasirandom",

@@ -15,12 +15,10 @@ MORE_TYPES = "an element type that training programs do not compute in"
 STORAGE = "typed storage, which PyTorch itself has deprecated; `untyped_storage()` is here"
 HUB = "torch.safetensors reads and writes files of the Hub"
 PLANS = "a part of PyTorch's plans for its files; checkpoints are ddpgrad's files, and no class of the program decides about them"
-MASKED = "torch.masked is a prototype; `where` with a mask gives the same"
 
 # op_db: (regular expression that the whole name matches, reason).
 OPS: tuple[tuple[str, str], ...] = (
     (r"torch\.ops\.aten\._sparse.*|.*\.sparse_.*", SPARSE),
-    (r"masked\..*", MASKED),
     (r"jiterator_.*", "compiles CUDA code at run time; write a kernel with CuPy"),
     (r"torch\..*|_(?!_).*", INTERNAL),
     (r"native_.*|max_pool2d_with_indices_backward|unsafe_.*|hash_tensor|slice", INTERNAL),

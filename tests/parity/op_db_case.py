@@ -38,7 +38,10 @@ LOOSER: dict[str, dict[torch.dtype, float]] = {
     },  # one element: 1 / sqrt(eps) multiplies what cancels to 0
 }
 # PyTorch's second gradient is nan at 0; here it is 0, so that a gradient penalty survives an input of zeros.
-FINITE = {"linalg.norm.subgradients_at_zero"}
+FINITE = {
+    "linalg.norm.subgradients_at_zero",
+    "masked.logaddexp",  # where both operands are masked out, and count as -inf
+}
 # PyTorch marks these and computes when the result is used; here they are computed at once.
 EAGER = {"conj", "H", "mH", "adjoint"}
 # Samples for which PyTorch's gradient is wrong.

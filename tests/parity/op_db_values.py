@@ -13,7 +13,7 @@ import torch
 
 import ddpgrad
 
-NAMESPACES = ("", "Tensor", "nn.functional", "linalg", "special", "fft", "signal.windows", "sparse")
+NAMESPACES = ("", "Tensor", "nn.functional", "linalg", "special", "fft", "signal.windows", "sparse", "masked")
 
 
 class Different(Exception):
