@@ -93,10 +93,13 @@ def test_frequencies_and_shifts():
         (lambda: torch.fft.fft(torch.ones(3), norm="sqrt"), "Invalid normalization mode"),
         (lambda: torch.fft.fftn(torch.ones(3, 3), dim=(0, 0)), "dims must be unique"),
         (lambda: torch.fft.fft(torch.ones(3).half()), "Unsupported dtype float16"),
+        (lambda: torch.fft.fftfreq(4, dtype=torch.int64), "requires a floating point or complex dtype"),
+        (lambda: torch.fft.fft(torch.ones(3), 2.0), "must be tuple of ints"),
+        (lambda: torch.hann_window(4.5), "must be tuple of ints"),
     ],
 )
 def test_wrong_arguments(call, text: str):
-    with pytest.raises(RuntimeError, match=text):
+    with pytest.raises((RuntimeError, TypeError), match=text):
         call()
 
 

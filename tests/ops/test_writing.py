@@ -130,3 +130,17 @@ def test_what_was_expanded_can_be_filled(dtype: Any):
     base.expand(2, 3).zero_()
     base.expand(2, 3)[1, 2:] = 1
     assert base.tolist() == [0, 0, 1]
+
+
+def test_lists_are_written_in_place_like_their_tensors():
+    whole = (torch.tensor([2, 3]), torch.tensor([4]))
+    assert torch._foreach_mul_(whole, [2, 3]) is whole and whole[1].tolist() == [12]
+    for refused in (
+        lambda: torch._foreach_pow_(whole, 0.5),
+        lambda: torch._foreach_maximum_(whole, [1.5, 2.5]),
+    ):
+        with pytest.raises(RuntimeError, match="can't be cast to the desired output type int64"):
+            refused()
+    assert whole[0].tolist() == [4, 6]
+    with pytest.raises(TypeError, match="element of type float at pos 1"):
+        torch._foreach_exp_([torch.ones(1), 1.0])

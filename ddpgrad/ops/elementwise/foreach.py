@@ -49,14 +49,36 @@ def foreach(name: str) -> Callable[..., Any] | None:
     def call(self: Any, *args: Any, **kwargs: Any) -> tuple[Any, ...] | list[Tensor]:
         for key in _NAMES.keys() & kwargs.keys():
             kwargs["value" if op.startswith("addc") else _NAMES[key]] = kwargs.pop(key)
+        if op.endswith("_") and not isinstance(self, (list, tuple)):
+            raise TypeError(f"{name}(): argument 'self' must be tuple of Tensors, not {type(self).__name__}")
+        for value in (self, *args):
+            if isinstance(value, (list, tuple)):
+                _require_tensors(name, value, first=value is self)
         results = [method(*each, **named) for each, named in _calls(self, args, kwargs)]
         if written is not None:
-            return [tensor.copy_(result) for tensor, result in zip(self, results, strict=True)]
-        return list(self) if op.endswith("_") else tuple(results)
+            for tensor, result in zip(self, results, strict=True):
+                _write(name, tensor, result)
+        return self if op.endswith("_") else tuple(results)
 
     call.__name__ = call.__qualname__ = name
     call.__doc__ = f"`{op}` of each tensor in a list; other arguments: one for all, or a list."
     return call
+
+
+def _require_tensors(name: str, given: Sequence[Any], first: bool) -> None:
+    for place, value in enumerate(given):
+        if not isinstance(value, Tensor) and (first or not isinstance(value, (int, float, complex))):
+            raise TypeError(
+                f"{name}(): expected a list of Tensors, but found element of type {type(value).__name__} at pos {place}"
+            )
+
+
+def _write(name: str, tensor: Tensor, result: Tensor) -> None:
+    if result.dtype.category > tensor.dtype.category:
+        raise RuntimeError(
+            f"{name}(): result type {result.dtype.name} can't be cast to the desired output type {tensor.dtype.name}"
+        )
+    tensor.copy_(result)
 
 
 def _calls(

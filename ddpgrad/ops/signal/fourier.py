@@ -9,6 +9,7 @@ import numpy as np
 
 from ...backend import dtype as dtypes
 from ...backend.elementary.fourier import SWAPPED
+from ...core.size import as_ints
 from ...core.tensor import Tensor
 from ..creation.factories import finish
 from ..dispatch.declare import primitive
@@ -95,7 +96,7 @@ def _real(name: str, input: Tensor) -> Tensor:
 
 
 def _length(n: int | None, otherwise: int) -> int:
-    size = otherwise if n is None or n == -1 else int(n)
+    (size,) = as_ints("fft", (otherwise if n is None or n == -1 else n,))
     if size < 1:
         raise RuntimeError(f"Invalid number of data points ({size}) specified")
     return size
@@ -131,7 +132,9 @@ def _sizes_and_dims(
             raise RuntimeError(
                 f"{name}: When given, dim and shape arguments must have the same length, got {list(s)} and {list(dims)}"
             )
-    sizes: list[int | None] = [None] * len(dims) if s is None else [None if n == -1 else int(n) for n in s]
+    sizes: list[int | None] = (
+        [None] * len(dims) if s is None else [None if n == -1 else n for n in as_ints(name, s)]
+    )
     return sizes, dims
 
 
@@ -257,6 +260,8 @@ fft_hfft2 = _over_two("hfft2", _c2r, True, "`hfftn` along two dimensions.")
 
 def _frequencies(cycles: np.ndarray, span: float, dtype: Any, device: Any, requires_grad: bool) -> Tensor:
     target = dtypes.get_default_dtype() if dtype is None else dtypes.of(dtype)
+    if target.category < 2:
+        raise RuntimeError(f"fftfreq requires a floating point or complex dtype, got {target.name}")
     with np.errstate(divide="ignore", invalid="ignore"):  # of samples without a distance
         values = cycles * (np.float64(1.0) / span)
     return finish(values.astype(target.numpy), device, requires_grad)

@@ -10,6 +10,7 @@ import numpy as np
 
 from ...backend import dtype as dtypes
 from ...core.overrides import asking_modes
+from ...core.size import as_ints
 from ...core.tensor import Tensor
 from ..creation.factories import finish
 
@@ -50,6 +51,7 @@ def _window(
     target = dtypes.get_default_dtype() if dtype is None else dtypes.of(dtype)
     if not target.is_floating_point:
         raise RuntimeError(f"{name} expects floating point dtypes, got: {target!r}")
+    as_ints(name, (length,))
     if length < 0:
         raise RuntimeError(f"{name} requires non-negative window_length, got window_length={length}")
     return finish(values(length, periodic, formula).astype(target.numpy), device, requires_grad)
