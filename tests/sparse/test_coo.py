@@ -254,3 +254,31 @@ def test_a_dense_op_refuses_a_sparse_operand() -> None:
         D[0, 0] = S
     with pytest.raises(NotImplementedError, match="sparse"):
         torch.cat([D, D, S])
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x.relu() * 2, lambda x: torch.cat([x, x]), lambda x: torch.stack([x, x], 1), lambda x: x.unsqueeze(0),
+    ],
+    ids=["relu", "cat", "stack", "unsqueeze"],
+)  # fmt: skip
+def test_gradients_of_functions_that_move_places(function: Any) -> None:
+    dense = torch.tensor([[0.0, 0.0, -3.0], [4.0, 0.0, 5.0]])
+    sparse, whole = dense.to_sparse().requires_grad_(), dense.clone().requires_grad_()
+    got, expected = function(sparse), function(whole)
+    assert torch.equal(got.to_dense(), expected)
+    got.to_dense().sum().backward()
+    expected.sum().backward()
+    assert sparse.grad is not None and whole.grad is not None
+    assert torch.equal(sparse.grad.to_dense(), whole.grad * (dense != 0))
+
+
+def test_parts_and_sums_keep_their_dimensions() -> None:
+    dense = torch.tensor([[0.0, 0.0, -3.0], [4.0, 0.0, 5.0]])
+    for function in (
+        lambda x: torch.narrow_copy(x, 1, 1, 2),
+        lambda x: x.sum(0, keepdim=True),
+        lambda x: x.nan_to_num(),
+    ):
+        assert torch.equal(function(dense.to_sparse()).to_dense(), function(dense))

@@ -19,7 +19,7 @@ Kernel = Callable[..., Any]
 # Functions with f(0) = 0: what they make of the stored values is all there is.
 OF_VALUES = (
     "abs", "asin", "asinh", "atan", "atanh", "ceil", "deg2rad", "erf", "erfinv", "expm1", "floor", "frac", "isinf", "isnan",
-    "isneginf", "isposinf", "log1p", "rad2deg", "relu", "round", "sgn", "sign", "signbit", "sin", "sinh", "sqrt", "square",
+    "isneginf", "isposinf", "log1p", "nan_to_num", "rad2deg", "relu", "round", "sgn", "sign", "signbit", "sin", "sinh", "sqrt", "square",
     "tan", "tanh", "trunc",
 )  # fmt: skip
 # Linear ones among such functions, for which places may stay double.
@@ -122,7 +122,10 @@ def sum(input: COO, dim: Any = None, keepdim: bool = False, dtype: Any = None) -
     if len(dims) == input.ndim and not keepdim:
         return F.asarray(F.sum(input.values, None, False, dtype))
     if keepdim:
-        raise Unsupported("sum: keepdim=True is not supported for sparse tensors")
+        out = sum(input, dims, False, dtype)
+        for d in dims:
+            out = unsqueeze(out, d) if isinstance(out, COO) else np.expand_dims(out, d)
+        return out
     kept = [d for d in range(input.sparse_dim) if d not in dims]
     dense = tuple([d - input.sparse_dim + 1 for d in dims if d >= input.sparse_dim])
     values = F.sum(input.values, dense, False, dtype) if dense else F.sum(input.values[None], 0, False, dtype)
@@ -146,6 +149,25 @@ def index_select(input: COO, dim: int, index: Array) -> COO:
     indices = input.indices[:, source]
     indices[dim] = order[starts[own[source]] + offsets]
     return input.like(indices, input.values[source], shape)
+
+
+def narrow(input: COO, dim: int, start: int, length: int) -> COO:
+    return index_select(input, dim, np.arange(start, start + length, like=input.indices))
+
+
+def squeeze(input: COO, dim: tuple[int, ...]) -> COO:
+    """Without the sparse dimensions `dim`, of length 1."""
+    if any(d >= input.sparse_dim for d in dim) or len(dim) == input.sparse_dim:
+        raise Unsupported(
+            "squeeze: of a sparse tensor some sparse dimensions are taken away, not all and no dense ones"
+        )
+    kept = [d for d in range(input.ndim) if d not in dim]
+    indices = input.indices[[d for d in kept if d < input.sparse_dim]]
+    return input.like(indices, input.values, [input.shape[d] for d in kept], input.coalesced)
+
+
+def relu_backward(g: Any, out: Any) -> Any:
+    return mul(g, out.with_values((out.values > 0).astype(out.values.dtype)))
 
 
 def select(input: COO, dim: int, index: int) -> Any:
@@ -211,8 +233,8 @@ def stack(tensors: Sequence[COO], dim: int = 0) -> COO:
 
 
 _FUNCTIONS = (
-    add, asarray, cast, cat, clone, div, full_like, index_select, matmul, move, mul, new_zeros, permute, pow, select,
-    slice_by, stack, sub, sum, transpose, unsqueeze, vector_norm,
+    add, asarray, cast, cat, clone, div, full_like, index_select, matmul, move, mul, narrow, new_zeros, permute, pow,
+    relu_backward, select, slice_by, squeeze, stack, sub, sum, transpose, unsqueeze, vector_norm,
 )  # fmt: skip
 KERNELS: dict[str, Kernel] = {function.__name__: function for function in _FUNCTIONS}
 KERNELS |= {name: _of_values(name, True) for name in OF_VALUES}
