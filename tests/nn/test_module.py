@@ -337,6 +337,11 @@ def test_a_backward_hook_sees_zeros_where_no_gradient_came() -> None:
     module(x, other)[0].sum().backward()
     ((gi, go),) = seen
     assert [g.tolist() for g in (*gi, *go)] == [[2.0, 2.0], [0.0, 0.0], [1.0, 1.0], [0.0, 0.0]]
+    module(x, torch.ones(2))[0].sum().backward()  # also for a tensor that requires none, beside one that does
+    assert [g.tolist() for g in seen[1][0]] == [[2.0, 2.0], [0.0, 0.0]]
+    module.register_full_backward_hook(lambda m, gi, go: gi[0])
+    with pytest.raises(RuntimeError, match="not a tuple"):
+        module(x, other)[0].sum().backward()
 
 
 def test_a_backward_hook_cannot_change_gradients_that_nobody_asked_for() -> None:

@@ -80,3 +80,17 @@ def test_a_buffer_is_a_tensor_with_a_mark():
     module = nn.Module()
     module.a, module.b = buffer, nn.Buffer(data)
     assert list(dict(module.named_buffers())) == ["a", "b"] and list(module.state_dict()) == ["b"]
+
+
+def test_an_inverse_may_not_change_the_shape():
+    class First(nn.Module):
+        def forward(self, x):
+            return x
+
+        def right_inverse(self, x):
+            return x[:1]
+
+    layer = nn.Linear(2, 2)
+    with pytest.raises(ValueError, match="shape"):
+        nn.utils.parametrize.register_parametrization(layer, "weight", First())
+    assert type(layer) is nn.Linear

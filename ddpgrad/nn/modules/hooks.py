@@ -13,6 +13,7 @@ from ...autograd.graph import Node, RemovableHandle
 from ...core.rank_local import RankLocal
 from ...core.tensor import Tensor, wrap
 from ...core.view import View
+from ...ops.creation.factories import zeros
 
 if TYPE_CHECKING:
     from .module import Module
@@ -301,11 +302,9 @@ class _Watch:
     """One forward call of a module with backward hooks: a gate before it and one after it."""
 
     def __init__(self, module: Module, hooks: Any) -> None:
-        self.module = module
-        self.hooks = hooks
+        self.module, self.hooks, self.count, self.places = module, hooks, 0, list[int]()
         self.entered = False  # True when an input requires a gradient: the gate before it will be reached
-        self.count = 0
-        self.places: list[int] = []
+        self.idle: dict[int, tuple[Any, ...]] = {}  # tensors that require no gradient beside some that do
         self.grad_outputs: tuple[Any, ...] = ()
 
     def inputs(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -318,6 +317,8 @@ class _Watch:
         self.entered = True
         gate, passed = _through_gate(tensors, entering=True)
         gate.register_hook(lambda grads, _: self._leaving(grads))
+        kinds = {i: (args[i].shape, args[i].dtype, args[i].device) for i in self.places}
+        self.idle = {i: kind for i, kind in kinds.items() if not args[i]._requires_grad}
         changed = list(args)
         for i, tensor in zip(self.places, passed, strict=True):
             changed[i] = tensor
@@ -376,8 +377,10 @@ class _Watch:
         spread: list[Any] = [None] * self.count
         for i, grad in zip(self.places, grads, strict=True):
             spread[i] = grad
+        for i, (shape, dtype, device) in self.idle.items():
+            spread[i] = zeros(shape, dtype=dtype, device=device)  # as if it were passed on like the others
         told = self._tell(tuple(spread))
-        return tuple(told[i] for i in self.places)
+        return tuple(None if i in self.idle else told[i] for i in self.places)
 
     def _tell(self, grad_inputs: tuple[Any, ...]) -> tuple[Any, ...]:
         for hook in self.hooks.backward.values():
@@ -389,7 +392,9 @@ class _Watch:
 
 
 def _as_many(changed: Any, old: tuple[Any, ...], what: str) -> tuple[Any, ...]:
-    new = tuple(changed) if isinstance(changed, (tuple, list)) else (changed,)
+    if not isinstance(changed, (tuple, list)):
+        raise RuntimeError(f"a backward hook returned {type(changed).__name__} as {what}, not a tuple")
+    new = tuple(changed)
     if len(new) != len(old):
         raise RuntimeError(f"a backward hook returned {len(new)} values as {what}, but there are {len(old)}")
     return new

@@ -55,6 +55,7 @@ class ParametrizationList(ModuleList):
             raise ValueError("ParametrizationList requires one or more modules.")
         super().__init__(modules)
         self.unsafe = unsafe
+        expected = original.detach()
         with no_grad():
             new = original
             for module in reversed(list(modules)):
@@ -92,7 +93,7 @@ class ParametrizationList(ModuleList):
                 f"{type(new).__name__}"
             )
         if not unsafe:
-            _check_like(self(), original, "Registering a parametrization", "tensor")
+            _check_like(self(), expected, "Registering a parametrization", "tensor")
 
     def _original_names(self) -> list[str]:
         return ["original"] if self.is_tensor else [f"original{i}" for i in range(self.ntensors)]
