@@ -101,3 +101,25 @@ def test_losses_of_one_sample_and_of_sequences_without_steps() -> None:
     steps = torch.zeros(2, 1, 3).log_softmax(2).requires_grad_()
     F.ctc_loss(steps, torch.ones(1, 1).long(), (0,), (1,), reduction="none").sum().backward()
     assert steps.grad is not None and not steps.grad.any()
+
+
+def test_interpolation_by_lanczos_and_its_arguments() -> None:
+    image = torch.zeros(1, 1, 8, 8)
+    image[..., 4, :] = 1.0
+    smaller = F.interpolate(image, (4, 8), mode="lanczos", antialias=True)
+
+    def kernel(x: float) -> float:
+        return 1.0 if x == 0 else math.sin(math.pi * x) * math.sin(math.pi * x / 3) * 3 / (math.pi * x) ** 2
+
+    # Output 2 is centred at 5, and reaches six elements of the input to both sides.
+    weights = [kernel((place + 0.5 - 5) / 2) for place in range(8)]
+    torch.testing.assert_close(smaller[0, 0, 2], torch.full((8,), weights[4] / sum(weights)))
+    for options in ({}, {"antialias": True, "align_corners": True}):
+        with pytest.raises(ValueError, match="Lanczos mode"):
+            F.interpolate(image, 4, mode="lanczos", **options)
+    for size in (2.5, "4"):
+        with pytest.raises(TypeError):
+            F.interpolate(image, size)
+    assert F.interpolate(image, 0, mode="area").shape == (1, 1, 0, 0)
+    with pytest.raises(RuntimeError, match="2 matrices for 1 images"):
+        F.affine_grid(torch.ones(2, 2, 3), [1, 1, 2, 2])

@@ -185,8 +185,9 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], list[np.ndarray]]] = {
             ),
             [numbers(*IMAGES)],
         )
-        for mode in ("bilinear", "bicubic")
+        for mode in ("bilinear", "bicubic", "lanczos")
         for corners, size in ((False, (3, 2)), (False, (9, 4)), (True, (3, 5)))
+        if mode != "lanczos" or not corners
     },
     **{
         f"grid-{mode}-{padding}-{corners}": (

@@ -201,6 +201,8 @@ def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None =
             "affine_grid only supports 4D and 5D sizes, for 2D and 3D affine transforms, respectively. "
             f"Got size {tuple(size)}."
         )
+    if theta.ndim == 3 and theta.shape[0] != size[0]:
+        raise RuntimeError(f"affine_grid(): theta has {theta.shape[0]} matrices for {size[0]} images")
     if tuple(theta.shape[1:]) != (dims, dims + 1) or theta.ndim != 3:
         raise ValueError(
             f"Expected a batch of {dims}D affine matrices of shape Nx{dims}x{dims + 1} for size {tuple(size)}. Got "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -26,6 +27,7 @@ _DIMS = {
     "linear": 1,
     "bilinear": 2,
     "bicubic": 2,
+    "lanczos": 2,
     "trilinear": 3,
 }
 _AREA = {1: adaptive_avg_pool1d, 2: adaptive_avg_pool2d, 3: adaptive_avg_pool3d}
@@ -42,29 +44,33 @@ def interpolate(
 ) -> Tensor:
     """`input` (N, C, *size) brought to another `size`, or to `scale_factor` times its size.
 
-    mode: "nearest", "nearest-exact" or "area"; "linear" for one, "bilinear" or "bicubic" for two
+    mode: "nearest", "nearest-exact" or "area"; "linear" for one, "bilinear", "bicubic" or "lanczos" for two
     and "trilinear" for three dimensions. align_corners: the centres of the corner elements stay
     where they are, instead of the edges. recompute_scale_factor: distances follow from the
-    rounded size, not from `scale_factor`. antialias: a low-pass filter for smaller images.
+    rounded size, not from `scale_factor`. antialias: a low-pass filter for smaller images, which "lanczos" needs.
     """
     dims = input.ndim - 2
+    if _DIMS.get(mode, 0) is None and align_corners is not None:
+        raise ValueError(
+            "align_corners option can only be set with the interpolating modes: linear | bilinear | bicubic | trilinear"
+        )
+    sizes, factors = _target(input, size, scale_factor, recompute_scale_factor)
+    if antialias and (mode not in ("bilinear", "bicubic", "lanczos") or dims != 2):
+        raise ValueError(
+            "Anti-alias option is restricted to bilinear, bicubic and lanczos modes and requires a 4-D tensor as input"
+        )
     if mode not in _DIMS:
         raise NotImplementedError(f"interpolate(): unknown mode {mode!r}; known are {', '.join(_DIMS)}")
     if not 1 <= dims <= 3 or _DIMS[mode] not in (None, dims):
         raise NotImplementedError(
             f"Input Error: Only 3D, 4D and 5D input Tensors supported (got {input.ndim}D) for the modes: nearest | "
             f"linear | bilinear | bicubic | trilinear | area | nearest-exact (got {mode}); linear takes 3D, bilinear "
-            "and bicubic 4D, trilinear 5D input"
+            "bicubic and lanczos 4D, trilinear 5D input"
         )
-    if _DIMS[mode] is None and align_corners is not None:
-        raise ValueError(
-            "align_corners option can only be set with the interpolating modes: linear | bilinear | bicubic | trilinear"
-        )
-    if antialias and mode not in ("bilinear", "bicubic"):
-        raise ValueError(
-            "Anti-alias option is restricted to bilinear and bicubic modes and requires a 4-D tensor as input"
-        )
-    sizes, factors = _target(input, size, scale_factor, recompute_scale_factor)
+    if mode == "lanczos" and (align_corners or not antialias):
+        raise ValueError("Lanczos mode requires antialias=True and does not support align_corners=True")
+    if mode == "area":
+        return _AREA[dims](input, sizes)
     if min(sizes) <= 0 or 0 in input.shape[2:]:
         raise RuntimeError(
             f"Input and output sizes should be greater than 0, but got input {list(input.shape[2:])} and output "
@@ -72,15 +78,13 @@ def interpolate(
         )
     if input.dtype.category == 1 and (mode in ("linear", "trilinear") or input.dtype is not dtypes.uint8):
         raise NotImplementedError(f"interpolate(): mode {mode!r} is not implemented for {input.dtype.name}")
-    if mode == "area":
-        return _AREA[dims](input, sizes)
     if mode in ("nearest", "nearest-exact"):
         return _mixed(input, sizes, factors, interpolation.nearest, mode == "nearest-exact")
     corners = bool(align_corners)
     build: Callable[..., Bands] = interpolation.cubic if mode == "bicubic" else interpolation.linear
-    options: tuple[bool, ...] = (corners,)
+    options: tuple[Any, ...] = (corners,)
     if antialias:
-        build, options = interpolation.filtered, (corners, mode == "bicubic")
+        build, options = interpolation.filtered, (corners, mode)
     return _mixed(input, sizes, factors, build, *options)
 
 
@@ -96,7 +100,8 @@ def _target(input: Tensor, size: Any, scale_factor: Any, recompute: bool | None)
     if size is not None:
         if recompute:
             raise ValueError("recompute_scale_factor is not meaningful with an explicit size.")
-        sizes = tuple(int(n) for n in size) if isinstance(size, (tuple, list)) else (int(size),) * dims
+        given = size if isinstance(size, (tuple, list)) else (size,) * dims
+        sizes = tuple(operator.index(n) for n in given)
         if len(sizes) != dims:
             raise ValueError(
                 f"Input and output must have the same number of spatial dimensions, but got input with spatial "
@@ -115,7 +120,7 @@ def _target(input: Tensor, size: Any, scale_factor: Any, recompute: bool | None)
 
 
 def _mixed(
-    input: Tensor, sizes: Ints, factors: Factors, build: Callable[..., Bands], *options: bool
+    input: Tensor, sizes: Ints, factors: Factors, build: Callable[..., Bands], *options: Any
 ) -> Tensor:
     """One dimension after the other, by the map that `build` makes."""
     out = wide(input) if len(sizes) > 1 else input

@@ -73,15 +73,24 @@ def _triangle(distance: Array) -> Array:
     return np.maximum(1 - np.abs(distance), 0)
 
 
+def _lanczos(distance: Array) -> Array:
+    return np.where(np.abs(distance) < 3, np.sinc(distance) * np.sinc(distance / 3), 0.0)
+
+
+_KERNELS: dict[str, tuple[float, Callable[[Array], Array]]] = {
+    "bilinear": (1.0, _triangle),
+    "bicubic": (2.0, lambda x: _cubic_kernel(x, _CUBIC_FILTERED)),
+    "lanczos": (3.0, _lanczos),
+}
+
+
 @functools.lru_cache(maxsize=64)
-def filtered(size: int, outputs: int, factor: float | None, align_corners: bool, is_cubic: bool) -> Bands:
-    """Linear or cubic, with a kernel as wide as outputs are apart when the image is made smaller."""
-    kernel: Callable[[Array], Array] = (
-        (lambda x: _cubic_kernel(x, _CUBIC_FILTERED)) if is_cubic else _triangle
-    )
+def filtered(size: int, outputs: int, factor: float | None, align_corners: bool, mode: str) -> Bands:
+    """By the kernel of `mode`, made as wide as outputs are apart when the image is made smaller."""
+    reach, kernel = _KERNELS[mode]
     scale = _scale(size, outputs, factor, align_corners)
     stretch = max(scale, 1.0)
-    reach = (2.0 if is_cubic else 1.0) * stretch
+    reach *= stretch
     centre = (np.arange(outputs) + 0.5) * scale
     start = np.maximum((centre - reach + 0.5).astype(np.int64), 0)
     end = np.minimum((centre + reach + 0.5).astype(np.int64), size)
