@@ -123,3 +123,9 @@ def test_interpolation_by_lanczos_and_its_arguments() -> None:
     assert F.interpolate(image, 0, mode="area").shape == (1, 1, 0, 0)
     with pytest.raises(RuntimeError, match="2 matrices for 1 images"):
         F.affine_grid(torch.ones(2, 2, 3), [1, 1, 2, 2])
+
+
+@pytest.mark.parametrize("make", [nn.AlphaDropout, nn.FeatureAlphaDropout])
+def test_alpha_dropout_leaves_its_input(make: Any) -> None:
+    x = torch.ones(2, 3, 4, requires_grad=True)
+    assert make(0.5, inplace=True)(x) is not x and bool((x == 1).all())

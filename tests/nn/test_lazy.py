@@ -29,6 +29,8 @@ def test_without_a_shape_nothing_can_be_computed(make):
         print(t.shape)
     with pytest.raises(RuntimeError, match="Can't share memory"):
         t.share_memory_()
+    with pytest.raises(RuntimeError, match="Can't share memory"):
+        nn.LazyLinear(2).share_memory()
     for twin in (t, copy.deepcopy(t), pickle.loads(pickle.dumps(t))):
         assert is_lazy(twin) and repr(twin) == f"<{make.__name__}>" and twin.dtype is torch.float64
     t.materialize((2, 3))

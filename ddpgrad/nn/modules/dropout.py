@@ -49,14 +49,17 @@ class Dropout3d(_Dropout):
 
 
 class AlphaDropout(_Dropout):
-    """Dropout that keeps the mean and the variance of what SELU gives; see `functional.alpha_dropout`."""
+    """Dropout that keeps the mean and the variance of what SELU gives; see `functional.alpha_dropout`.
+
+    The input is left as it is, whatever `inplace` says, as in PyTorch.
+    """
 
     def forward(self, input: Tensor) -> Tensor:
-        return F.alpha_dropout(input, self.p, self.training, self.inplace)
+        return F.alpha_dropout(input, self.p, self.training)
 
 
 class FeatureAlphaDropout(_Dropout):
     """`AlphaDropout` of whole channels."""
 
     def forward(self, input: Tensor) -> Tensor:
-        return F.feature_alpha_dropout(input, self.p, self.training, self.inplace)
+        return F.feature_alpha_dropout(input, self.p, self.training)

@@ -192,7 +192,9 @@ class Module(Tree, state.ExtraState):
 
     def share_memory(self: T) -> T:
         """Everything in memory that processes forked from this one share."""
-        return self._apply(lambda t: t.share_memory_())
+        for tensor in (*self.parameters(), *self.buffers()):
+            tensor.share_memory_()
+        return self
 
     # -- state -----------------------------------------------------------------------------
 
