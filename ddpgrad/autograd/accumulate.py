@@ -163,10 +163,14 @@ def _check_addable(array: Any, grad: Any) -> None:
         )
 
 
+accumulators: dict[type, type[AccumulateGrad]] = {}
+"""By the class of a leaf, that of its node, where it is another."""
+
+
 def accumulator(tensor: Tensor) -> AccumulateGrad:
     """The node where the gradient of a leaf ends; one object as long as anything refers to it."""
     node = None if tensor._accumulator is None else tensor._accumulator()
-    return AccumulateGrad(tensor) if node is None else node
+    return accumulators.get(tensor.__class__, AccumulateGrad)(tensor) if node is None else node
 
 
 def edge_of(tensor: Tensor) -> Edge:
@@ -184,7 +188,7 @@ def edge_of(tensor: Tensor) -> Edge:
         return node, tensor._output_nr
     weak = tensor._accumulator
     leaf = None if weak is None else weak()
-    return (AccumulateGrad(tensor) if leaf is None else leaf), 0
+    return (accumulator(tensor) if leaf is None else leaf), 0
 
 
 def refresh_view(tensor: Tensor) -> None:

@@ -13,8 +13,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 from ..backend.registry import Backend
+from ..core.classes import seen, shown, walked
 from ..core.errors import GraphError
-from ..core.tensor import Tensor, wrap
+from ..core.tensor import Tensor
 from ..core.view import View
 from .accumulate import edge_of
 from .context import OF_THE_NODE, FunctionCtx, save
@@ -55,9 +56,9 @@ class FunctionNode(Node):
             from .own_tangents import transposed
 
             return transposed(self, grads)
-        if not on_tensors:
-            grads = tuple(None if g is None else wrap(g) for g in grads)
-        results = self._checked(_backward_of(self.function)(self.ctx, *grads))
+        see = seen if on_tensors else shown
+        grads = tuple(None if g is None else see(g) for g in grads)
+        results = self._checked(walked(_backward_of(self.function)(self.ctx, *grads)))
         return results if on_tensors else [None if r is None else r._array for r in results]
 
     def release(self) -> None:

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..backend.registry import backend_for
-from ..core.tensor import Tensor, wrap
+from ..core.classes import seen, shown, walked
+from ..core.tensor import Tensor
 from .accumulate import AccumulateGrad
 from .nodes import Edge, Node
 
@@ -26,7 +27,7 @@ def call_tensor_hooks(node: Node, grad: Any, F: Any, on_tensors: bool) -> Any:
         by_output = node._tensor_hooks or {}
     for nr, hooks in by_output.items():
         for _, hook in sorted(hooks.items(), key=lambda item: item[0] < 0):  # retain_grad's last
-            result = hook(_shown(grads[nr], F, on_tensors))
+            result = walked(hook(_shown(grads[nr], F, on_tensors)))
             if result is not None:
                 grads[nr] = _taken(_checked(result, grads[nr], _kind(node, nr), node, hook), on_tensors)
     return _unlisted(node, grads)
@@ -36,7 +37,7 @@ def call_prehooks(node: Node, grad: Any, F: Any, on_tensors: bool) -> Any:
     """The gradient of `node`'s output (a list for several) after the node's prehooks."""
     grads = _listed(node, grad)
     for hook in list((node._prehooks or {}).values()):
-        result = hook(tuple(_shown(g, F, on_tensors) for g in grads))
+        result = walked(hook(tuple(_shown(g, F, on_tensors) for g in grads)))
         if result is not None:
             grads = [
                 None if g is None else _taken(_checked(g, old, _kind(node, i), node, hook), on_tensors)
@@ -54,7 +55,7 @@ def call_hooks(node: Node, results: Sequence[Any], grad: Any, F: Any, on_tensors
     edges = node.edges
     results = [_fitted(g, edge, F, on_tensors) for g, edge in zip(results, edges, strict=True)]
     for hook in list((node._hooks or {}).values()):
-        result = hook(tuple(_shown(g, F, on_tensors) for g in results), outputs)
+        result = walked(hook(tuple(_shown(g, F, on_tensors) for g in results), outputs))
         if result is not None:
             replaced = zip(_replaced(result, len(results), node, hook), results, edges, strict=True)
             results = [
@@ -98,7 +99,9 @@ def _fitted(grad: Any, edge: Edge, F: Any, on_tensors: bool) -> Any:
 
 
 def _shown(grad: Any, F: Any, on_tensors: bool) -> Tensor | None:
-    return grad if grad is None or on_tensors else wrap(backend_for(grad).asarray(grad))
+    if grad is None:
+        return None
+    return seen(grad) if on_tensors else shown(backend_for(grad).asarray(grad))
 
 
 def _taken(grad: Tensor | None, on_tensors: bool) -> Any:

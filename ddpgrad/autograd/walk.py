@@ -8,6 +8,7 @@ from typing import Any
 
 from ..backend.registry import backend_for
 from ..core import spans
+from ..core.classes import shown
 from ..core.errors import GraphError
 from ..core.tensor import Tensor, wrap
 from . import anomaly_mode
@@ -66,7 +67,7 @@ class Walk:
         if accumulate:
             return []
         return [
-            g if g is None or isinstance(g, Tensor) else wrap(backend_for(g).asarray(g))
+            g if g is None or isinstance(g, Tensor) else shown(backend_for(g).asarray(g))
             for g in self.captured
         ]
 

@@ -109,6 +109,8 @@ class Backend:
     wrap: what every kernel is wrapped in, if anything. library: the array library, `xp`.
     """
 
+    places = True  # results of its kernels are yet to be put into PyTorch's order of memory
+
     def __init__(
         self,
         kind: str,
@@ -229,7 +231,8 @@ class KernelByArray(dict[type, Kernel]):
 
     def __missing__(self, array_type: type) -> Kernel:
         backend = _by_array_type.get(array_type) or backend_of(getattr(array_type, "device_kind", "cpu"))
-        kernel = self[array_type] = placing(self.name, backend.find(self.name))
+        found = backend.find(self.name)
+        kernel = self[array_type] = placing(self.name, found) if backend.places else found
         return kernel
 
 

@@ -243,7 +243,8 @@ def _array_if_not_asked(self: Tensor) -> Any:
 
 
 _OPERAND: Any = Tensor.__dict__["_array"]
-_ASKED_FIRST = property(_array_if_not_asked)
+ASKED_FIRST = property(_array_if_not_asked)
+"""The attribute `_operand` of a class that is asked."""
 
 _NOT_ASKED = frozenset({"__dict__", "__hash__", "__iter__", "as_subclass", "new"})
 
@@ -265,12 +266,19 @@ def asked_members() -> dict[str, Any]:
     }
 
 
+def asking_members() -> dict[str, Any]:
+    """What Tensor has, asked about first, by name."""
+    return {
+        name: _property(member) if isinstance(member, property) else _method(name, member)
+        for name, member in asked_members().items()
+    }
+
+
 @functools.cache
 def _asking() -> Any:
     """The class `Asking`: what Tensor has, asked about first."""
-    members: dict[str, Any] = {"__slots__": (), "_operand": _ASKED_FIRST, "__hash__": object.__hash__}
-    for name, member in asked_members().items():
-        members[name] = _property(member) if isinstance(member, property) else _method(name, member)
+    members: dict[str, Any] = {"__slots__": (), "_operand": ASKED_FIRST, "__hash__": object.__hash__}
+    members.update(asking_members())
     made = type("Asking", (Tensor,), members)
     overriding.append(made)
     return made
@@ -327,7 +335,7 @@ def enter(mode: Any) -> None:
     function_modes.entered.append(mode)
     with _lock:
         overriding.append(mode)
-        _tensor._operand = _ASKED_FIRST
+        _tensor._operand = ASKED_FIRST
 
 
 def leave() -> None:

@@ -6,7 +6,9 @@ one dimension, or two: replicas within a host and between hosts.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -81,6 +83,16 @@ class DeviceMesh:
                     f"of rank {made.get_rank()} in {ranks.tolist()}"
                 )
         return made
+
+    @cached_property
+    def ascends(self) -> bool:
+        """Whether the ranks ascend along each dimension, as they do in the groups, where there are several."""
+        return self.ndim < 2 or all((np.diff(self._ranks, axis=d) > 0).all() for d in range(self.ndim))
+
+    @cached_property
+    def layouts(self) -> dict[Any, Any]:
+        """How tensors lie on it, by placements and shape (`tensor/layout.py`)."""
+        return {}
 
     @property
     def mesh(self) -> Tensor:
@@ -180,10 +192,12 @@ class DeviceMesh:
         return mesh_dim or 0
 
     def __enter__(self) -> DeviceMesh:
+        """Let it be the mesh of what is made in this block without one."""
+        _entered.meshes = (*_entered.meshes, self)
         return self
 
     def __exit__(self, *error: object) -> None:
-        pass
+        _entered.meshes = _entered.meshes[:-1]
 
     def __deepcopy__(self, memo: dict[int, Any]) -> DeviceMesh:
         return self  # as its groups
@@ -191,6 +205,22 @@ class DeviceMesh:
     def __repr__(self) -> str:
         names = f", mesh_dim_names={self.mesh_dim_names}" if self.mesh_dim_names else ""
         return f"DeviceMesh({self.device_type!r}, {self._ranks.tolist()}{names})"
+
+
+class _Entered(threading.local):
+    meshes: tuple[DeviceMesh, ...] = ()
+
+
+_entered = _Entered()
+
+
+def current_mesh() -> DeviceMesh:
+    """The mesh of the innermost `with` block of this thread."""
+    if not _entered.meshes:
+        raise RuntimeError(
+            "No device mesh is currently active! Pass device_mesh=, which init_device_mesh(...) makes"
+        )
+    return _entered.meshes[-1]
 
 
 def _line(lines: np.ndarray, **options: Any) -> ProcessGroup | None:

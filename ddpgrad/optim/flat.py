@@ -352,11 +352,12 @@ def misfit(grad: Array, param: Array) -> RuntimeError:
 
 
 def _runs(pieces: Sequence[Piece], owners: _Owners) -> list[Run]:
-    """Runs of pieces that have type, device and age in common."""
+    """Runs of pieces that have the class of arrays, type, device and age in common."""
     alike: dict[Any, list[Piece]] = {}
     for piece in pieces:
         device = backend_for(piece.param).device_of(piece.param)
-        alike.setdefault((piece.param.dtype, device, owners.age(piece.variables[0])), []).append(piece)
+        key = piece.param.__class__, piece.param.dtype, device, owners.age(piece.variables[0])
+        alike.setdefault(key, []).append(piece)
     runs = []
     for together in alike.values():
         variables = [p for piece in together for p in piece.variables]

@@ -49,13 +49,10 @@ def test_a_penalty_on_parts_joins_the_averages_of_fully_shard():
     assert on_two_ranks(program) == [[[2.0, 2.0]] * 4] * 2
 
 
-def test_from_local_makes_alike_what_is_to_be_and_says_that_history_ends():
+def test_from_local_makes_alike_what_is_to_be():
     def program(mesh):
         own = torch.full((2,), float(dist.get_rank() + 1))
-        alike = DTensor.from_local(own, mesh, [Replicate()], run_check=True)
-        with pytest.warns(UserWarning, match="no gradient comes back"):
-            DTensor.from_local(torch.ones(2, requires_grad=True), mesh, [Shard(0)])
-        return alike.to_local().tolist()
+        return DTensor.from_local(own, mesh, run_check=True).to_local().tolist()
 
     assert on_two_ranks(program) == [[1.0, 1.0]] * 2
 

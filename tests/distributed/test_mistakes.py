@@ -129,9 +129,10 @@ ADDED = (
     "model.module again."
 )
 NOT_WHOLE = (
-    "T: not defined for a DTensor, of which this rank has a part only: call full_tensor(), on all ranks together, or "
-    "to_local() for this rank's part. Under fully_shard call the module that was sharded: its forward() and its parts have no "
-    "whole parameters by themselves"
+    "linear: got mixed torch.Tensor and DTensor, need to convert all torch.Tensor to DTensor before calling distributed operators! "
+    "A tensor of shape [4, 3] that all ranks have alike becomes one by distribute_tensor(tensor, mesh) or "
+    "DTensor.from_local(tensor, mesh, [Replicate()]). Under fully_shard call the module that was sharded: its forward() and its "
+    "parts have no whole parameters by themselves"
 )
 NO_FUTURE = (
     "a communication hook must return a torch.futures.Future of the bucket's new gradients, got {}; "
@@ -227,12 +228,12 @@ MISTAKES: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
     ),
     "model.forward called under fully_shard": (
         lambda: fully_shard(build()).forward(X),
-        NotImplementedError,
+        RuntimeError,
         NOT_WHOLE,
     ),
     "a part called under fully_shard": (
         lambda: fully_shard(nn.Sequential(nn.Linear(3, 4, bias=False)))[0](X),
-        NotImplementedError,
+        RuntimeError,
         NOT_WHOLE,
     ),
     "weights of zero": (

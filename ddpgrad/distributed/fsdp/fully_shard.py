@@ -227,4 +227,6 @@ def _layout(name: str, p: Parameter, mesh: DeviceMesh, choose: Callable[[Paramet
         raise ValueError(
             f"fully_shard: shard_placement_fn gave {placement!r} for '{name}'; expected a Shard or None"
         )
-    return Layout(mesh, [Replicate(), placement or Shard(0)][-mesh.ndim :], tuple(p.shape))
+    return Layout(
+        mesh, [Replicate(), placement or Shard(0)][-mesh.ndim :], tuple(p.shape)
+    ).require_equal_parts()

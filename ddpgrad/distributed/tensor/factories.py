@@ -2,17 +2,67 @@
 
 from __future__ import annotations
 
+import inspect
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from ... import ops  # noqa: F401 - gives the class Tensor its methods
 from ...autograd.grad_mode import no_grad
+from ...backend.registry import to_device
+from ...core.tensor import Tensor
 from ...nn.modules.module import Module
 from ...nn.parameter import Parameter
 from ...ops.creation import factories
-from ..device_mesh import DeviceMesh
-from .dtensor import DTensor, distribute_tensor, dtensor
-from .layout import Layout, Placement, Replicate
+from ..device_mesh import DeviceMesh, current_mesh
+from ..tensor_work import on_host
+from .dtensor import DTensor, ShardedParameter, computing, dtensor
+from .layout import Placement, Replicate, layout_of
+
+
+def distribute_tensor(
+    tensor: Tensor,
+    device_mesh: DeviceMesh | None = None,
+    placements: Sequence[Placement] | None = None,
+    *,
+    src_data_rank: int | None = 0,
+) -> DTensor:
+    """`tensor` placed on the ranks of `device_mesh`, by default replicated, with the values of its rank `src_data_rank`.
+
+    src_data_rank: None: each rank takes its part of what it has itself. Collective otherwise.
+    """
+    computing()
+    device_mesh = device_mesh or current_mesh()
+    if tensor._grad_fn is not None:
+        raise RuntimeError(
+            "`distribute_tensor` should be used to distribute leaf tensors! but found non-leaf tensor!"
+        )
+    layout = layout_of(device_mesh, placements or [Replicate()] * device_mesh.ndim, tensor.shape)
+    for dim, placement in enumerate(layout.placements):
+        if placement.is_partial():
+            raise RuntimeError(
+                f"Trying to distribute tensor with unsupported placements {placement!r} on device mesh dimension {dim}!"
+            )
+    if isinstance(tensor, DTensor):
+        if tensor.device_mesh != device_mesh or tensor.placements != layout.placements:
+            raise ValueError(
+                f"distribute_tensor: the tensor is a DTensor with {tensor.placements} on {tensor.device_mesh}, and not with "
+                f"{layout.placements} on {device_mesh}: use redistribute()"
+            )
+        return tensor
+    array = tensor._array
+    if not tensor.is_meta:
+        host = on_host(tensor).copy()
+        if src_data_rank is not None:
+            for group in device_mesh.get_all_groups():
+                group.communicator.broadcast(host, src_data_rank, "distribute_tensor")
+        array = to_device(host[layout.index].copy(), tensor.device)
+    else:
+        array = array[layout.index]
+    cls = ShardedParameter if isinstance(tensor, Parameter) else DTensor
+    out = dtensor(array, layout, cls)
+    out._requires_grad = tensor._requires_grad
+    return out
 
 
 def _made(
@@ -22,12 +72,10 @@ def _made(
     placements: Sequence[Placement] | None,
     options: Any,
 ) -> DTensor:
-    if device_mesh is None:
-        raise ValueError(
-            "expected device_mesh=, the ranks that the tensor lies on: init_device_mesh(...) makes one"
-        )
+    device_mesh = device_mesh or current_mesh()
+    computing()
     shape = tuple(size[0]) if len(size) == 1 and isinstance(size[0], (tuple, list)) else size
-    layout = Layout(device_mesh, placements or [Replicate()] * device_mesh.ndim, shape)
+    layout = layout_of(device_mesh, placements or [Replicate()] * device_mesh.ndim, shape)
     requires_grad = options.pop("requires_grad", False)
     options.pop("layout", None)
     part = factories.full(layout.part_shape, fill, device=device_mesh.device_type, **options)
@@ -106,28 +154,52 @@ def randn(
 
 def distribute_module(
     module: Module,
-    device_mesh: DeviceMesh,
+    device_mesh: DeviceMesh | None = None,
     partition_fn: Callable[[str, Module, DeviceMesh], None] | None = None,
-    input_fn: Any = None,
-    output_fn: Any = None,
+    input_fn: Callable[..., Any] | None = None,
+    output_fn: Callable[..., Any] | None = None,
 ) -> Module:
     """Make the parameters and buffers of `module` DTensors: as `partition_fn(name, part, device_mesh)` does, and replicated else.
 
-    input_fn, output_fn: refused, since no op computes over ranks; the forward of such a module has no use of its parameters.
+    input_fn(module, inputs, device_mesh): what forward is given in place of its inputs. output_fn(module, outputs,
+    device_mesh): what is returned in place of its outputs.
     """
-    if input_fn is not None or output_fn is not None:
-        raise NotImplementedError(
-            "distribute_module: input_fn and output_fn are for ops over ranks, which are not here: fully_shard(module) trains it"
+    if getattr(module, "_distribute_module_applied", False):
+        raise RuntimeError(
+            "distribute_module should only be called once on a module, but it has already been called on this module!"
         )
+    mesh = device_mesh or current_mesh()
     for name, part in module.named_modules():
         if partition_fn is not None:
-            partition_fn(name, part, device_mesh)
+            partition_fn(name, part, mesh)
         for key, p in part.named_parameters(recurse=False):
             if not isinstance(p, DTensor):
-                part.register_parameter(
-                    key, Parameter(distribute_tensor(p.detach(), device_mesh), p.requires_grad)
-                )
+                part.register_parameter(key, Parameter(distribute_tensor(p.detach(), mesh), p.requires_grad))
         for key, b in part.named_buffers(recurse=False):
             if not isinstance(b, DTensor):
-                setattr(part, key, distribute_tensor(b, device_mesh))
+                setattr(part, key, distribute_tensor(b, mesh))
+    if input_fn is not None:
+        enter = _of_module("input_fn", input_fn)
+        module.register_forward_pre_hook(lambda part, inputs: enter(part, inputs, mesh))
+    if output_fn is not None:
+        leave = _of_module("output_fn", output_fn)
+        module.register_forward_hook(lambda part, inputs, outputs: leave(part, outputs, mesh))
+    module._distribute_module_applied = True
     return module
+
+
+def _of_module(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """`function` with the module as its first argument, as it once had none."""
+    count = len(inspect.signature(function).parameters)
+    if count == 3:
+        return function
+    if count != 2:
+        raise ValueError(f"{name} should take in 3 arguments, but got {count} arguments!")
+    given = "inputs" if name == "input_fn" else "outputs"
+    warnings.warn(
+        f"Deprecating {name} that takes two arguments ({given}, device_mesh), please use {name} that takes in (module, {given}, "
+        "device_mesh) instead!",
+        FutureWarning,
+        stacklevel=3,
+    )
+    return lambda part, value, mesh: function(value, mesh)

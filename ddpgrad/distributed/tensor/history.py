@@ -1,48 +1,100 @@
-"""Gradients of a DTensor's part, and of all of it, for programs that compute with these: a DTensor itself has no history."""
+"""Gradients across ranks: into a DTensor, out of it, from one placement to another, and into a leaf."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from ...autograd.accumulate import AccumulateGrad
 from ...autograd.function import Function
 from ...autograd.grad_mode import no_grad
 from ...core.tensor import Tensor, wrap
+from .layout import Layout
+from .mesh_array import MeshArray, without_partial
+from .mesh_kernels import mesh_array
 
 
 class _Local(Function):
-    """`to_local`, whose backward gives a leaf its gradient: the engine adds up arrays, and has no part of one."""
+    """`to_local`, of whose gradient each rank has what `grad_placements` say."""
 
     @staticmethod
-    def forward(ctx: Any, whole: Any) -> Tensor:
-        ctx.whole = whole
-        return whole.part()
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Any) -> Any:
-        _give(ctx.whole, grads[0]._array)
-
-
-class _Whole(Function):
-    """`full_tensor`, likewise."""
-
-    @staticmethod
-    def forward(ctx: Any, whole: Any) -> Tensor:
-        ctx.whole = whole
-        return whole.whole()
+    def forward(ctx: Any, whole: Any, grad_placements: Any) -> Tensor:
+        array: MeshArray = whole._array
+        ctx.layout = array.layout.placed(
+            without_partial(array.placements) if grad_placements is None else grad_placements
+        )
+        return wrap(array.part)
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
-        _give(ctx.whole, grads[0]._array[ctx.whole._layout.index])
+        return _Joined.apply(grads[0], ctx.layout), None
 
 
-def _give(leaf: Any, part: Any) -> None:
-    """Add `part` to this rank's part of the leaf's gradient."""
-    with no_grad():
-        if leaf.grad is None:
-            leaf.grad = leaf._with(part.copy())
+class _Joined(Function):
+    """`from_local`, whose gradient is placed as the tensor is."""
+
+    @staticmethod
+    def forward(ctx: Any, part: Any, layout: Layout) -> Tensor:
+        ctx.placements = without_partial(layout.placements)
+        return wrap(mesh_array(part._array, layout))
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        return _Local.apply(placed(grads[0], ctx.placements), None), None
+
+
+class _Moved(Function):
+    """`redistribute`, whose gradient goes back to where the tensor was."""
+
+    @staticmethod
+    def forward(ctx: Any, whole: Any, placements: Any) -> Tensor:
+        array: MeshArray = whole._array
+        ctx.placements = without_partial(array.placements)
+        return wrap(array.placed(placements))
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        return placed(grads[0], ctx.placements), None
+
+
+def placed(tensor: Any, placements: Any) -> Tensor:
+    """`tensor`, whose array is one of ranks, placed otherwise; itself where nothing changes."""
+    array: MeshArray = tensor._array
+    if array.layout.placed(placements) is array.layout:
+        return tensor
+    return _Moved.apply(tensor, tuple(placements))
+
+
+local_of = _Local.apply
+joined_of = _Joined.apply
+
+
+class AccumulateParts(AccumulateGrad):
+    """The node of a leaf of which each rank has a part: the gradient is brought to where the leaf lies, and added to its own."""
+
+    __slots__ = ()
+
+    def fit(self, array: Any) -> None:
+        super().fit(array)
+        self.shape = tuple(self.variable.shape)
+
+    def memory(self) -> Any:
+        return None
+
+    def apply(self, grad: Any, F: Any) -> tuple[()]:
+        leaf: Any = self.variable
+        part = grad.placed(without_partial(leaf.placements), "gradient").part
+        if leaf._grad is None:
+            leaf._grad = leaf.gradient_of(part)
         else:
-            leaf.grad.part().add_(wrap(part))
+            with no_grad():
+                leaf._grad.part().add_(wrap(part))
+        return ()
+
+    def apply_tensor(self, grad: Tensor, F: Any) -> tuple[()]:
+        leaf: Any = self.variable
+        moved = placed(grad, without_partial(leaf.placements))
+        leaf._grad = leaf.shown(moved if leaf._grad is None else moved + leaf._grad.entered())
+        return ()
 
 
-part_of = _Local.apply
-whole_of = _Whole.apply
+__all__ = ["AccumulateParts", "joined_of", "local_of", "placed"]

@@ -16,6 +16,7 @@ from ...backend.elementary.shape import address_of
 from ...backend.registry import Backend, Kernel, add_backend, backend_for, backend_of
 from . import norms
 from .layout import Layout
+from .mesh_array import MeshArray
 
 WHY_NOT = (
     "not defined for a DTensor, of which this rank has a part only: call full_tensor(), on all ranks together, or to_local() "
@@ -208,9 +209,11 @@ def placed(array: Any, layout: Layout | None) -> ShardArray:
 
 
 def plain(value: Any) -> Any:
-    """An ordinary array for a `ShardArray`, also within lists and tuples; other values as they are."""
+    """This rank's ordinary array for one of ranks, also within lists and tuples; other values as they are."""
     if isinstance(value, ShardArray):
         return value.array
+    if isinstance(value, MeshArray):
+        return value.part
     return [plain(v) for v in value] if isinstance(value, (list, tuple)) else value
 
 

@@ -180,7 +180,7 @@ def ternary(op: Op, adapt: Callable[..., tuple[Any, ...]], asked: Asked = None) 
         try:
             given = adapt(*args)
             raw = tuple([t if t is None else t._operand for t in given])
-        except (AttributeError, Overridden):
+        except (AttributeError, RuntimeError, Overridden):
             return call_general(*without_defaults(op, args))  # which asks the operands, or says what is wrong
         first = raw[0]
         try:

@@ -1,0 +1,237 @@
+"""What functions compute of tensors of which each rank has a part: values, gradients, and where results lie."""
+
+import pytest
+
+import ddpgrad as torch
+import ddpgrad.distributed as dist
+import ddpgrad.nn.functional as F
+from ddpgrad import nn
+from ddpgrad.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor, zeros
+from ddpgrad.distributed.tensor.experimental import implicit_replication, local_map
+
+torch.manual_seed(0)
+A, B = torch.randn(5, 6), torch.randn(5, 6).abs() + 0.5
+C, CLASSES = torch.randn(6, 4), torch.tensor([0, 3, 5, 1, 1])
+PLACES = [Shard(0), Shard(1), Replicate()]
+EXPRESSIONS = {
+    "by element": lambda x, y, z: (x * y + 1).exp() / y - torch.where(x > 0, x, 2.0),
+    "products": lambda x, y, z: F.linear(x, z.t(), z[0]) @ z.t(),
+    "of vectors": lambda x, y, z: x @ y[0] + y.mv(x[1]),
+    "reductions": lambda x, y, z: x.sum(0) * y.mean() + y.amax(0) - x.min() + x.var(0),
+    "norms": lambda x, y, z: F.layer_norm(x, (6,), y[0], y[1]) + F.rms_norm(y, (6,), x[0]),
+    "softmax": lambda x, y, z: x.softmax(1) + y.log_softmax(0) + x.logsumexp(1, keepdim=True),
+    "views": lambda x, y, z: x.view(5, 2, 3).transpose(0, 1).flatten(1)[:, 2:9].unsqueeze(1),
+    "joined": lambda x, y, z: torch.stack(torch.cat([x, y], 1).chunk(3, 1), 1).permute(1, 0, 2),
+    "ordered": lambda x, y, z: x.sort(1)[0].cumsum(0) + y.topk(6, 1)[0],
+    "by index": lambda x, y, z: x[:, [0, 2, 2]].sum(1) + y[1:, 0].sum() + x[[4, 1, 1]].sum(0)[:5],
+    "losses": lambda x, y, z: F.mse_loss(x, y) + F.binary_cross_entropy_with_logits(x, y),
+    "no rule": lambda x, y, z: torch.linalg.qr(x)[1] + y.t().contiguous().flip(0)[:5, :5].det(),
+    "by hand": lambda x, y, z: torch.einsum("ij,kj,jl->il", x, y, z),
+}
+
+
+def on(count, program):
+    def run():
+        dist.init_process_group()
+        found = program(dist.init_device_mesh("cpu", (count,)))
+        dist.destroy_process_group()
+        return found
+
+    return dist.simulate(run, count)
+
+
+def placed(mesh, *values_and_places):
+    return [distribute_tensor(v, mesh, [p]).requires_grad_() for v, p in values_and_places]
+
+
+@pytest.mark.parametrize("name", EXPRESSIONS)
+def test_values_and_gradients_are_those_of_one_rank(name):
+    function = EXPRESSIONS[name]
+    plain = [x.clone().requires_grad_() for x in (A, B, C)]
+    expected = function(*plain)
+    (expected * expected).sum().backward()
+
+    def program(mesh):
+        for i in range(9):
+            given = placed(mesh, (A, PLACES[i % 3]), (B, PLACES[i // 3]), (C, PLACES[(i + i // 3) % 3]))
+            found = function(*given)
+            assert isinstance(found, DTensor)
+            assert found.shape == expected.shape
+            (found * found).sum().backward()
+            torch.testing.assert_close(found.full_tensor(), expected, rtol=1e-4, atol=1e-5)
+            for x, own in zip(given, plain, strict=True):
+                assert (x.grad is None) is (own.grad is None)
+                if x.grad is not None:
+                    assert x.grad.placements == x.placements
+                    torch.testing.assert_close(x.grad.full_tensor(), own.grad, rtol=1e-4, atol=1e-4)
+
+    on(2, program)
+    on(3, program)
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+@pytest.mark.parametrize("place", PLACES)
+def test_losses_of_classes_that_are_divided(place, reduction):
+    plain = A.clone().requires_grad_()
+    expected = F.cross_entropy(plain, CLASSES, reduction=reduction, label_smoothing=0.1)
+    expected.sum().backward()
+
+    def program(mesh):
+        (scores,) = placed(mesh, (A, place))
+        with implicit_replication():
+            loss = F.cross_entropy(scores, CLASSES, reduction=reduction, label_smoothing=0.1)
+        loss.sum().backward()
+        torch.testing.assert_close(loss.full_tensor(), expected)
+        torch.testing.assert_close(scores.grad.full_tensor(), plain.grad)
+
+    on(2, program)
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_rows_of_a_table_that_is_divided(place):
+    words = torch.tensor([[0, 4, 2], [1, 1, 3]])
+    plain = A.clone().requires_grad_()
+    F.embedding(words, plain).square().sum().backward()
+
+    def program(mesh):
+        (table,) = placed(mesh, (A, place))
+        found = F.embedding(distribute_tensor(words, mesh), table)
+        found.square().sum().backward()
+        assert torch.equal(found.full_tensor(), A[words])
+        torch.testing.assert_close(table.grad.full_tensor(), plain.grad)
+        return found.placements[0]
+
+    assert on(2, program)[0] == {Shard(0): Partial(), Shard(1): Shard(2), Replicate(): Replicate()}[place]
+
+
+def test_results_lie_where_nothing_has_to_move():
+    def program(mesh):
+        rows, columns, everywhere = (distribute_tensor(A, mesh, [p]) for p in PLACES)
+        weight = distribute_tensor(C, mesh, [Shard(0)])
+        told = [
+            rows + everywhere, columns.sum(1), columns @ weight, everywhere @ weight, rows.t(), columns.mean(1), rows.max(),
+            rows.softmax(1), rows.softmax(0), (columns @ weight) * 2, columns.view(5, 2, 3), rows.view(30), everywhere[1:],
+        ]  # fmt: skip
+        return [str(t.placements[0]) for t in told]
+
+    assert on(2, program)[0] == [
+        "S(0)", "P(sum)", "P(sum)", "P(sum)", "S(1)", "P(avg)", "R", "S(0)", "R", "P(sum)", "S(1)", "R", "R",
+    ]  # fmt: skip
+
+
+def test_placements_on_two_dimensions_of_a_mesh():
+    def run():
+        dist.init_process_group()
+        mesh = dist.init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
+        for places in (
+            [Shard(0), Shard(0)],
+            [Shard(0), Shard(1)],
+            [Replicate(), Shard(1)],
+            [Shard(1), Shard(1)],
+        ):
+            x = distribute_tensor(A, mesh, places).requires_grad_()
+            z = distribute_tensor(C, mesh, [Replicate(), Shard(0)]).requires_grad_()
+            (x @ z).relu().sum().backward()
+            assert torch.equal(x.full_tensor(), A)
+            for others in ([Shard(1), Shard(0)], [Replicate(), Replicate()], [Shard(0), Replicate()]):
+                assert torch.equal(x.redistribute(placements=others).full_tensor(), A)
+            plain, weight = A.clone().requires_grad_(), C.clone().requires_grad_()
+            (plain @ weight).relu().sum().backward()
+            torch.testing.assert_close(x.grad.full_tensor(), plain.grad)
+            torch.testing.assert_close(z.grad.full_tensor(), weight.grad)
+        dist.destroy_process_group()
+
+    dist.simulate(run, 4)
+
+
+def test_writes_in_place_and_their_gradients():
+    def program(mesh):
+        x, w = placed(mesh, (A, Shard(0)), (B, Shard(1)))
+        with pytest.raises(RuntimeError, match="leaf Variable that requires grad"):
+            x.mul_(2)
+        y = x * 1
+        y[1:3] = w[:2]
+        y.mul_(w).add_(1)
+        total = zeros(5, 6, device_mesh=mesh, placements=[Shard(0)])
+        total += y
+        total.sum().backward()
+        plain, other = A.clone().requires_grad_(), B.clone().requires_grad_()
+        z = plain * 1
+        z[1:3] = other[:2]
+        z.mul_(other).add_(1).sum().backward()
+        assert torch.equal(total.full_tensor(), z)
+        torch.testing.assert_close(x.grad.full_tensor(), plain.grad)
+        torch.testing.assert_close(w.grad.full_tensor(), other.grad)
+        with torch.no_grad():
+            x.zero_()
+            x[2] = 5.0
+        assert x.full_tensor().sum(1).tolist() == [0.0, 0.0, 30.0, 0.0, 0.0]
+
+    on(2, program)
+
+
+def test_gradients_go_into_dtensors_and_out_of_them():
+    def program(mesh):
+        rank = dist.get_rank()
+        own = torch.full((2,), rank + 1.0, requires_grad=True)
+        for place, expected in ((Shard(0), 1.0 + rank), (Partial(), 1.0)):
+            own.grad = None
+            made = DTensor.from_local(own, mesh, [place])
+            factor = torch.tensor([1.0, 1.0, 2.0, 2.0]) if place == Shard(0) else torch.ones(2)
+            (made.full_tensor() * factor).sum().backward()
+            assert own.grad.tolist() == [expected] * 2
+        (x,) = placed(mesh, (A, Replicate()))
+        (x.to_local(grad_placements=[Partial()]) * (rank + 1)).sum().backward()
+        assert x.grad.full_tensor().unique().tolist() == [3.0]
+        seen = []
+        y = (x * 2).redistribute(placements=[Shard(0)])
+        y.register_hook(lambda g: seen.append((type(g), g.placements)))
+        y.retain_grad()
+        (found,) = torch.autograd.grad(y.square().sum(), [x], create_graph=True)
+        torch.testing.assert_close(found.full_tensor(), 8 * A)
+        (again,) = torch.autograd.grad(found.sum(), [x])
+        assert seen[0] == (DTensor, (Shard(0),))
+        assert again.full_tensor().unique().tolist() == [8.0]
+        plus = local_map(lambda a, b: a + b, out_placements=[Shard(0)])
+        return plus(y, y).full_tensor().equal(4 * A)
+
+    assert on(2, program) == [True] * 2
+
+
+@pytest.mark.parametrize(
+    ("mistake", "error", "text"),
+    [
+        (lambda x: x + torch.ones(5, 6), RuntimeError, "got mixed torch.Tensor and DTensor"),
+        (lambda x: torch.ones(5, 6) @ x.t(), RuntimeError, "got mixed torch.Tensor and DTensor"),
+        (lambda x: x.redistribute(placements=[Partial()]), RuntimeError, "for internal use only"),
+        (lambda x: x.redistribute(), RuntimeError, "placements is needed"),
+        (lambda x: distribute_tensor(A, x.device_mesh, [Partial()]), RuntimeError, "unsupported placements"),
+        (
+            lambda x: distribute_tensor(A, None, [Shard(0)]),
+            RuntimeError,
+            "No device mesh is currently active",
+        ),
+        (lambda x: x @ x, RuntimeError, "5x6 and 5x6"),
+    ],
+)
+def test_mistakes_are_told(mistake, error, text):
+    def program(mesh):
+        with pytest.raises(error, match=text):
+            mistake(distribute_tensor(A, mesh, [Shard(0)]))
+
+    on(2, program)
+
+
+def test_optimizers_that_are_made_of_ops_update_parts():
+    def program(mesh):
+        p = nn.Parameter(distribute_tensor(A, mesh, [Shard(0)]))
+        q = nn.Parameter(A.clone())
+        for weight in (p, q):
+            optimizer = torch.optim.NAdam([weight], lr=0.1)
+            for _ in range(2):
+                optimizer.zero_grad()
+                (weight * weight).sum().backward()
+                optimizer.step()
+        assert torch.equal(p.full_tensor(), q)
+
+    on(2, program)
