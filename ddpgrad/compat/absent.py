@@ -52,7 +52,9 @@ DISTRIBUTED_OPTIM = Part(_RPC, "DistributedOptimizer")
 FSDP = Part(_SHARDS, "LocalStateDictConfig")
 """Names of `torch.distributed.fsdp`: states of flat memory, which is not there."""
 
-PLACEMENTS = Part("tensors lie on ranks whole or by rows here", "_StridedShard!")
+PLACEMENTS = Part(
+    "several dimensions of a mesh divide one of a tensor in their own order here", "_StridedShard!"
+)
 """Names of `torch.distributed.tensor`."""
 
 FORMER_LAYERS = Part("LocalResponseNorm has the same formula, with the window in the middle", "CrossMapLRN2d")
@@ -84,16 +86,9 @@ PARTS = {
         _QUANTIZED,
         "DeQuantStub FakeQuantize FakeQuantizeBase ObserverBase QConfig QuantStub convert default_observer fuse_modules get_default_qconfig prepare prepare_qat",
     ),
-    "distributed._tensor.experimental": Part(_SHARDS, "implicit_replication"),
     "distributed.checkpoint.optimizer": Part(_SAVE, "load_sharded_optimizer_state_dict"),
     "distributed.checkpoint.hf_storage": Part(_SAVE, "HuggingFaceStorageReader HuggingFaceStorageWriter"),
     "distributed.rpc": Part(_RPC, "RRef init_rpc remote rpc_async rpc_sync shutdown"),
-    "distributed.tensor._utils": Part(_SHARDS, "compute_local_shape_and_global_offset"),
-    "distributed.tensor.experimental": Part(_SHARDS, "context_parallel implicit_replication"),
-    "distributed.tensor.parallel": Part(
-        _SHARDS,
-        "ColwiseParallel ParallelStyle PrepareModuleInput RowwiseParallel SequenceParallel loss_parallel parallelize_module",
-    ),
     "export": Part(
         f"{_GRAPHS}, and torch.onnx.export writes a model to a file",
         "Dim ExportedProgram export load register_dataclass save",

@@ -122,6 +122,13 @@ PAGES = {
     "distributed._composable.fsdp": "from ..distributed.fsdp import *",
     "distributed.fsdp.sharded_grad_scaler": "from ..amp import GradScaler as ShardedGradScaler",
     "distributed._tensor": "from ..distributed.tensor import *",
+    "distributed._tensor.experimental": "from ..distributed.tensor.overriding import implicit_replication",
+    "distributed.tensor._api": "from ..distributed.tensor import *",
+    "distributed.tensor._utils": "from ..distributed.tensor.layout import compute_local_shape_and_global_offset",
+    "distributed.tensor.experimental": "from ..distributed.tensor.overriding import implicit_replication\n"
+    "from ..distributed.tensor.local_map import local_map",
+    "distributed.tensor.parallel.api": "from ..distributed.tensor.parallel import parallelize_module",
+    "distributed.tensor.parallel.style": "from ..distributed.tensor.parallel import *",
     "distributed.tensor.placement_types": "from ..distributed.tensor.layout import Partial, Placement, Replicate, Shard\n"
     "from ..compat.absent import _StridedShard",
     "distributed.utils": "from ..distributed.ddp.replica_check import sync_module_states as _sync_module_states",

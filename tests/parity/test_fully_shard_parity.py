@@ -61,6 +61,7 @@ def distance(found: list[Any], expected: list[Any]) -> float:
         ("ddp_options.py", "2"),
         ("fsdp_hybrid.py", "4"),
         ("fsdp_users.py", "4"),
+        ("tensor_parallel.py", "2"),
     ],
 )
 def test_losses_and_parameters_are_pytorchs(program: str, ranks: str, tmp_path: Path):
