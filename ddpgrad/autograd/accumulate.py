@@ -9,6 +9,7 @@ from weakref import ref
 from ..backend.dtype import DType
 from ..backend.layout import lies_like_leaf, room_for_gradient
 from ..backend.registry import SparseArray
+from ..core.dispatching import DisableTorchDispatch, is_told, telling
 from ..core.errors import GraphError
 from ..core.tensor import Tensor, wrap
 from ..core.view import View
@@ -109,6 +110,9 @@ class AccumulateGrad(Node):
     def apply_tensor(self, grad: Tensor, F: Any) -> tuple[()]:
         """As `apply`, for a gradient that carries its own history (create_graph)."""
         leaf, sparse = self.variable, isinstance(grad._array, SparseArray)
+        if telling and is_told((grad,), {}):
+            _keep_told(leaf, grad)
+            return ()
         if leaf._grad is None:
             # A copy: the same tensor may be the gradient of other leaves, which later add to theirs in place.
             leaf._grad = (
@@ -117,6 +121,17 @@ class AccumulateGrad(Node):
         else:
             leaf._grad = leaf._grad + grad if sparse else grad + leaf._grad
         return ()
+
+
+def _keep_told(leaf: Tensor, grad: Tensor) -> None:
+    """Add a gradient that somebody is told of, which may be of a class of its own."""
+    if leaf._grad is not None:
+        leaf._grad = grad + leaf._grad
+        return
+    if grad.__class__ is Tensor:
+        with DisableTorchDispatch():  # a copy, as above
+            grad = grad.clone()
+    leaf._grad = grad.detach()
 
 
 def grad_dtype(self: Tensor) -> DType | None:

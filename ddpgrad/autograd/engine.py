@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any
 
 from ..core import spans
+from ..core.dispatching import is_told, telling, tells
 from ..core.taping import Tape, taping
 from ..core.tensor import Tensor
 from ..core.upcalls import run_node, tensor_vocabulary
@@ -64,7 +65,8 @@ def _run(
     accumulate: bool,
 ) -> list[Tensor | None]:
     previous, mode.enabled = mode.enabled, create_graph
-    vocabulary = tensor_vocabulary() if create_graph else None
+    on_tensors = create_graph or (telling and _wants_tensors(roots, grads))
+    vocabulary = tensor_vocabulary() if on_tensors else None
     walk = (
         Walk(vocabulary, retain_graph)
         if taping.now is None
@@ -83,6 +85,22 @@ def _run(
         leave()
         if began:
             spans.tell("backward", "backward", began)
+
+
+def _wants_tensors(roots: Sequence[Edge], grads: Sequence[Tensor]) -> bool:
+    """Whether somebody is told of the ops of this pass: a mode, or tensors of a class that the graph leads to."""
+    if is_told(grads, {}):
+        return True
+    nodes = list(dict.fromkeys(node for node, _ in roots if node is not None))
+    seen = set(nodes)
+    for node in nodes:  # grows while it is walked
+        if node.tells or (isinstance(node, AccumulateGrad) and tells(node.variable)):
+            return True
+        for below, _ in node.edges:
+            if below is not None and below not in seen:
+                seen.add(below)
+                nodes.append(below)
+    return False
 
 
 def _on_tape(vocabulary: Any, retain_graph: bool, tape: Tape) -> Walk:

@@ -100,6 +100,8 @@ class Node:
     special: bool = False
     # True when the node runs also where no gradient reached it.
     sees_undefined: bool = False
+    # True when the node keeps Tensors, and wants gradients that are.
+    tells: bool = False
     _hooks: dict[int, Any] | None = None
     _prehooks: dict[int, Any] | None = None
     _tensor_hooks: dict[int, dict[int, Any]] | None = None

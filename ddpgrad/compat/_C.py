@@ -9,6 +9,10 @@ from typing import Any
 
 from ..amp.autocast_mode import autocast
 from ..autograd.accumulate import AccumulateGrad
+from ..backend import device as devices
+from ..core.dispatching import DisableTorchDispatch as _DisableTorchDispatch
+from ..core.dispatching import disabled as _disabled_torch_dispatch_impl
+from ..core.dispatching import thread
 from ..core.errors import LinAlgError as _LinAlgError
 from ..core.overrides import DisableTorchFunction, DisableTorchFunctionSubclass
 from ..core.overrides import disabled as _disabled_torch_function_impl
@@ -37,6 +41,21 @@ class _nn:
     def _parse_to(*args: Any, **kwargs: Any) -> tuple[Any, Any, bool, Any]:
         """What `Module.to` is asked for: device, dtype, non_blocking, memory_format."""
         return conversion.parse(*args, **kwargs)
+
+
+def _get_default_device() -> str:
+    """The kind of device that tensors are made on where none is said."""
+    return devices.of(devices.default()).type
+
+
+def _len_torch_dispatch_stack() -> int:
+    """How many modes of this thread are told of ops."""
+    return len(thread.modes)
+
+
+def _get_dispatch_stack_at(place: int) -> Any:
+    """One of them, the outermost being the first."""
+    return thread.modes[place]
 
 
 def _get_tracing_state() -> None:
@@ -89,6 +108,8 @@ def _log_api_usage_once(event: str) -> None:
 
 
 __all__ = [
+    "_DisableTorchDispatch",
+    "_disabled_torch_dispatch_impl",
     "_disabled_torch_function_impl",
     "_LinAlgError",
     "DisableTorchFunction",

@@ -60,6 +60,9 @@ PLACEMENTS = Part(
 FORMER_LAYERS = Part("LocalResponseNorm has the same formula, with the window in the middle", "CrossMapLRN2d")
 """Names of `torch.nn`."""
 
+HIGHER_ORDER = Part(_GRAPHS, "HigherOrderOperator")
+"""Names of `torch._ops`."""
+
 TRACES = Part(_GRAPHS, "_get_trace_graph")
 """Names of `torch.jit`."""
 
@@ -76,11 +79,9 @@ PARTS = {
     "_dynamo.utils": Part(_GRAPHS, "is_compile_supported?"),
     "_higher_order_ops": Part(_GRAPHS, "associative_scan cond scan while_loop"),
     "_higher_order_ops.associative_scan": Part(_GRAPHS, "associative_scan"),
-    "_ops": Part(_GRAPHS, "HigherOrderOperator OpOverload OpOverloadPacket"),
     "_subclasses": Part(_GRAPHS, "FakeTensor FakeTensorMode"),
     "_subclasses.fake_tensor": Part(_GRAPHS, "FakeTensor FakeTensorMode is_fake?"),
     "_subclasses.functional_tensor": Part(_GRAPHS, "FunctionalTensor"),
-    "_tensor_str": Part("repr(tensor) is what is printed", "PRINT_OPTS _tensor_str"),
     "ao": Part(_QUANTIZED, ""),
     "ao.quantization": Part(
         _QUANTIZED,
@@ -119,9 +120,6 @@ PARTS = {
         _QUANTIZED, "HistogramObserver MinMaxObserver MovingAverageMinMaxObserver ObserverBase PerChannelMinMaxObserver"
     ),
     "quantization.qconfig": Part(_QUANTIZED, "QConfig get_default_qconfig"),
-    "utils._python_dispatch": Part(
-        "ops ask nobody before they run", "TorchDispatchMode is_traceable_wrapper_subclass?"
-    ),
     "utils.data.datapipes": Part(_DATASETS, ""),
     "utils.data.datapipes.datapipe": Part(_DATASETS, "IterDataPipe MapDataPipe"),
     "utils.data.datapipes.iter": Part(_DATASETS, "IterableWrapper Mapper Shuffler"),
@@ -235,5 +233,6 @@ def looks_below(name: str) -> Any:
 SymInt, SymFloat, SymBool = stand_ins("", SYMBOLS).values()
 PyTorchFileReader, PyTorchFileWriter = stand_ins("", READERS).values()
 (DistributedOptimizer,) = stand_ins("distributed.optim", DISTRIBUTED_OPTIM).values()
+(HigherOrderOperator,) = stand_ins("_ops", HIGHER_ORDER).values()
 (LocalStateDictConfig,) = stand_ins("distributed.fsdp", FSDP).values()
 (_StridedShard,) = stand_ins("distributed.tensor", PLACEMENTS).values()

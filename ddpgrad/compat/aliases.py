@@ -108,6 +108,8 @@ PAGES = {
     "CheckpointImpl, CheckpointWrapper, apply_activation_checkpointing, checkpoint_wrapper",
     "distributed.constants": "from ..distributed.backends import default_pg_timeout",
     "_custom_ops": "",
+    "_tensor_str": "from ..core.printing import PRINT_OPTS, _add_suffixes, _tensor_str, set_printoptions",
+    "_ops": "from ..library.aten import OpOverload, OpOverloadPacket\nfrom ..compat.absent import HigherOrderOperator",
     "distributed.distributed_c10d": "from ..distributed import *\n"
     "from ..distributed.process_group import GroupMember, default_group as _get_default_group, "
     "get_global_rank as _get_global_rank, is_outside as _rank_not_in_group\n"

@@ -8,6 +8,7 @@ from importlib import import_module
 from types import FunctionType
 from typing import Any, Self
 
+from ..core.dispatching import reentrant
 from ..core.overrides import ask, asked_members, asks, enter, in_mode, leave, nowrap, overloaded
 from ..core.tensor import Tensor
 from ..ops.dispatch.tensor_function import FUNCTIONS
@@ -33,6 +34,7 @@ class TorchFunctionMode:
         leave()
 
 
+enable_reentrant_dispatch = reentrant
 BaseTorchFunctionMode = TorchFunctionMode
 
 

@@ -18,6 +18,8 @@ from typing import Any, Self, TypeVar
 
 import numpy as np
 
+from . import dispatching
+from .dispatching import is_told, is_told_class, tell, telling, tells, told_members
 from .modes import function_modes
 from .tensor import Tensor
 
@@ -96,9 +98,14 @@ def flat(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[Any]:
             yield value
 
 
+def _is_asked(args: Sequence[Any]) -> bool:
+    """Whether a `__torch_function__` has a say in a call with these arguments."""
+    return in_mode() or any(map(asks, args))
+
+
 def is_overridden(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
     """Whether a call with these arguments is to be answered by one of them, or by a mode."""
-    return in_mode() or any(map(asks, flat(args, kwargs)))
+    return in_mode() or any(map(asks, flat(args, kwargs))) or (bool(telling) and is_told(args, kwargs))
 
 
 def ask(
@@ -114,6 +121,8 @@ def ask(
     """
     found = overloaded(flat(args, kwargs)) if asked is None else asked
     types = tuple(map(type, found))
+    if telling and not found and not in_mode() and is_told(args, kwargs):
+        return tell(function, args, kwargs)
     if in_mode():
         entered = function_modes.entered
         mode = entered.pop()  # which passes the call on to the mode around it
@@ -183,7 +192,7 @@ def overridable(function: C) -> C:
                 raise
             return ask(shown(call), args, kwargs, None, error)
 
-    call.__dict__["asks"] = True
+    call.__dict__.update(asks=True, inside=function)
     return call  # type: ignore[return-value]
 
 
@@ -192,11 +201,11 @@ def asking_modes(function: C) -> C:
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        if overriding and in_mode():
+        if overriding and is_overridden((), {}):
             return ask(call, args, kwargs)
         return function(*args, **kwargs)
 
-    call.__dict__["asks"] = True
+    call.__dict__.update(asks=True, inside=function)
     return call  # type: ignore[return-value]
 
 
@@ -237,9 +246,16 @@ class Overridden(Exception):
 
 
 def _array_if_not_asked(self: Tensor) -> Any:
-    if in_mode() or asks(self):
+    if in_mode() or asks(self) or (telling and is_told((self,), {})):
         raise Overridden
     return self._array
+
+
+def index_array(index: Any) -> Any:
+    """The array of an index that is a tensor; others are arrays. `Overridden` for one of a class that is told of ops."""
+    if telling and tells(index):
+        raise Overridden
+    return index._array if isinstance(index, Tensor) else index
 
 
 _OPERAND: Any = Tensor.__dict__["_array"]
@@ -284,6 +300,14 @@ def _asking() -> Any:
     return made
 
 
+@functools.cache
+def _told() -> Any:
+    """The class `Told`: the base of what has a `__torch_dispatch__`."""
+    made = type("Told", (_asking(),), {"__slots__": (), **told_members()})
+    telling.append(made)
+    return made
+
+
 _BINARY = (
     "add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and", "or", "xor", "lshift", "rshift",
 )  # fmt: skip
@@ -304,7 +328,7 @@ def _method(name: str, member: Any) -> Any:
 
 def _property(known: property) -> property:
     def asked(access: Any) -> Any:
-        return lambda *args: ask(access, args, {}) if is_overridden(args, {}) else access(*args)
+        return lambda *args: ask(access, args, {}) if _is_asked(args) else access(*args)
 
     return property(
         asked(known.__get__),
@@ -315,11 +339,12 @@ def _property(known: property) -> property:
 
 
 def _joined(cls: Any, **options: Any) -> None:
-    """Let a new subclass of Tensor have `Asking` for a base, unless it says that it is not asked."""
+    """Let a new subclass of Tensor have `Asking` for a base, unless it says that it is neither asked nor told."""
     super(Tensor, cls).__init_subclass__(**options)
-    if cls.__torch_function__ is disabled or "_operand" in cls.__dict__:
+    told = is_told_class(cls)
+    if (cls.__torch_function__ is disabled and not told) or "_operand" in cls.__dict__:
         return
-    asking = _asking()
+    asking = _told() if told else _asking()
     bases = tuple(asking if base is Tensor else base for base in cls.__bases__)
     if asking not in cls.__mro__:
         cls.__bases__ = bases if asking in bases else (*bases, asking)
@@ -330,21 +355,26 @@ def _joined(cls: Any, **options: Any) -> None:
 _lock = threading.Lock()
 
 
-def enter(mode: Any) -> None:
-    """Let this thread ask `mode` first. Tensors then have no `_operand` by which ops could pass it by."""
-    function_modes.entered.append(mode)
+def enter(mode: Any, told: bool = False) -> None:
+    """Let this thread ask `mode` first, or tell it. Tensors then have no `_operand` by which ops could pass it by."""
+    (dispatching.thread.modes if told else function_modes.entered).append(mode)
     with _lock:
         overriding.append(mode)
+        if told:
+            telling.append(mode)
         _tensor._operand = ASKED_FIRST
 
 
-def leave() -> None:
+def leave(told: bool = False) -> Any:
     """Undo the last `enter` of this thread."""
-    mode = function_modes.entered.pop()
+    mode = (dispatching.thread.modes if told else function_modes.entered).pop()
     with _lock:
         overriding.remove(mode)
+        if told:
+            telling.remove(mode)
         if all(isinstance(left, type) for left in overriding):
             _tensor._operand = _OPERAND
+    return mode
 
 
 _tensor: Any = Tensor

@@ -104,6 +104,22 @@ def format_tensor(tensor: Tensor) -> str:
     return f"Parameter({whole})" if getattr(tensor, "_is_param", False) else whole
 
 
+def _tensor_str(self: Tensor, indent: int) -> str:
+    """The elements of a tensor, as its text has them after `indent` characters."""
+    array = to_device(self.detach()._array, CPU)
+    return _elements(array, indent) if array.size else "[]"
+
+
+def _add_suffixes(tensor_str: str, suffixes: list[str], indent: int, force_newline: bool) -> str:
+    """The elements with what is said besides, and the bracket that closes. force_newline: on a line of its own."""
+    if not force_newline or not suffixes:
+        return _with_parts(tensor_str, suffixes, indent)
+    return _with_parts(f"{tensor_str},\n{' ' * indent}{suffixes[0]}", suffixes[1:], indent)
+
+
+PRINT_OPTS = _options
+
+
 def _sparse(tensor: Tensor, array: Any) -> str:
     """A sparse tensor: its indices and its values, on lines of their own."""
     lines = []

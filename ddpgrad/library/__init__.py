@@ -13,7 +13,7 @@ from ..backend.dtype import DType
 from ..core.missing import nearest
 from .checks import opcheck
 from .custom_ops import CustomOpDef, Kernel
-from .handles import Aten, AtenOp, load_library  # noqa: F401 - torch.ops.load_library
+from .handles import load_library, pytorchs  # noqa: F401 - torch.ops.load_library
 from .schema import infer_schema, parsed
 
 _ops: dict[str, CustomOpDef] = {}
@@ -197,10 +197,10 @@ class Namespace:
         return _ops[full]
 
 
-def namespace(name: str) -> Namespace | Aten:
+def namespace(name: str) -> Any:
     """The ops under `name`; AttributeError when none were registered."""
     if name == "aten":
-        return Aten()
+        return pytorchs()
     if not any(full.startswith(f"{name}::") for full in _ops):
         raise AttributeError(
             f"module 'torch.ops' has no attribute '{name}': ddpgrad knows the ops that torch.library.custom_op registered, "
@@ -210,6 +210,6 @@ def namespace(name: str) -> Namespace | Aten:
 
 
 __all__ = [
-    "AtenOp", "CustomOpDef", "Library", "custom_op", "define", "impl", "infer_schema", "opcheck", "register_autocast",
+    "CustomOpDef", "Library", "custom_op", "define", "impl", "infer_schema", "opcheck", "register_autocast",
     "register_autograd", "register_fake", "register_kernel", "register_vmap",
 ]  # fmt: skip

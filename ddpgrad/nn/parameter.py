@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, TypeGuard
 
+from ..core.dispatching import is_told_class
 from ..core.overrides import DisableTorchFunctionSubclass, disabled
 from ..core.tensor import Tensor, wrap
 from ..ops.creation.factories import empty
@@ -35,7 +36,7 @@ class Parameter(Tensor, metaclass=_ParameterMeta):
         kind: Any = type(data)
         if hasattr(kind, "_as_parameter"):
             return kind._as_parameter(data, requires_grad)
-        if kind is not Tensor and kind.__torch_function__ is not disabled:
+        if kind is not Tensor and (kind.__torch_function__ is not disabled or is_told_class(kind)):
             marked: Any = data.detach().requires_grad_(requires_grad)
             if type(marked) is not kind:
                 raise RuntimeError(

@@ -232,11 +232,10 @@ def _make_subclass(kind: type, data: Tensor, require_grad: bool = False) -> Tens
 
 
 def _make_wrapper_subclass(kind: type, *args: Any, **kwargs: Any) -> Tensor:
-    """An error: a tensor without memory is there for a `__torch_dispatch__`, which nothing here asks."""
-    raise NotImplementedError(
-        f"{kind.__name__}: tensors without memory need __torch_dispatch__, which ops here do not ask. Keep the parts in an "
-        "object with a __torch_function__, or make a subclass of a tensor by as_subclass()"
-    )
+    """A tensor without memory of its own, of a class whose `__torch_dispatch__` answers for it."""
+    from ..library.aten.members import make_wrapper  # here, as few programs have such tensors
+
+    return make_wrapper(kind, *args, **kwargs)
 
 
 def _attach_shorthands() -> None:

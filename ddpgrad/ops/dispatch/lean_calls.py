@@ -234,7 +234,10 @@ def single(op: Op, asked: Asked = None) -> Callable[..., Any]:
             refuse_dtypes(op.name, refused, (input,))
         if check is not None:
             check(*args)
-        options = args[1:] if adapt is None else adapt(*args)[1:]
+        try:
+            options = args[1:] if adapt is None else adapt(*args)[1:]
+        except Overridden:  # by an index
+            return general(op, asked)(*without_defaults(op, args))
         try:
             result = kernels[a.__class__](a, *options)
         except Exception as error:

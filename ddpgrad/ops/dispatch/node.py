@@ -10,6 +10,7 @@ import numpy as np
 
 from ...autograd.accumulate import edge_of, tensor_at
 from ...autograd.nodes import NO_EDGE, Edge, Node, next_sequence, observers
+from ...core.dispatching import telling
 from ...core.errors import GraphError
 from ...core.tensor import Tensor
 from ...core.upcalls import saved_attribute
@@ -74,7 +75,11 @@ class OpNode(Node):
             for i in range(1, len(counters)):
                 if counters[i][0] != versions[i]:
                     raise self._modified(i)
-        if grad.__class__ is Tensor or grad.__class__ is tuple:
+        if (
+            grad.__class__ is Tensor
+            or grad.__class__ is tuple
+            or (telling and isinstance(grad, Tensor))  # of a class of its own
+        ):
             kept = self._as_tensors(kept, grad)
         op = self.op
         dtype = self.dtype

@@ -156,6 +156,7 @@ def _with_keywords(function: Callable[..., Any], out: bool, names: Mapping[str, 
         result = without_autocast(function, args, kwargs)
         return write_out(function.__name__, target, result, (*args, *kwargs.values()))
 
+    call.__dict__.update(inside=function, names=names)
     if out:
         call.__dict__["__signature__"] = with_out(inspect.signature(function))
     return call

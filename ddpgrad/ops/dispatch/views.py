@@ -11,7 +11,7 @@ from ...autograd.grad_mode import mode
 from ...autograd.views import remember_plain_view
 from ...backend.registry import SparseArray
 from ...core.modes import inference
-from ...core.overrides import Overridden, answer
+from ...core.overrides import Overridden, answer, ask, is_overridden, overriding
 from ...core.tensor import Tensor, wrap
 from ...core.view import View
 from .explain import explain
@@ -119,6 +119,8 @@ def several_views(op: Op, asked: Callable[[], Any] | None = None) -> Callable[..
         try:
             array = input._operand
         except (AttributeError, Overridden):
+            if overriding and is_overridden(args, {}):
+                return ask(asked() if asked else op.call, args, {})
             wrong = TypeError(f"{op.name}(): expected a Tensor, got {type(input).__name__}")
             return answer(asked() if asked else op.call, args, {}, wrong)
         adapted = adapt(*args)

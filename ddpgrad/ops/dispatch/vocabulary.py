@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ...backend.registry import backend_for
+from ...core.dispatching import full_like, is_told, telling
 from ...core.tensor import Tensor, wrap
 from ...core.upcalls import declare_all_ops
 
@@ -41,10 +42,14 @@ class Vocabulary:
 
 
 def _full_like(input: Tensor, value: Any) -> Tensor:
+    if telling and is_told((input,), {}):
+        return full_like(input, value)
     return wrap(backend_for(input._array).full_like(input._array, value))
 
 
 def _new_zeros(input: Tensor, shape: Any) -> Tensor:
+    if telling and is_told((input,), {}):
+        return input.new_zeros(shape)
     return wrap(backend_for(input._array).new_zeros(input._array, shape))
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from ...core.overrides import index_array
 from ...core.tensor import Tensor
 from ..dispatch.declare import primitive
 from ..reduction.reduce import wrap_dim
@@ -14,7 +15,7 @@ from .raw_index import beside
 
 def positions(name: str, input: Tensor, index: Any) -> Any:
     """The raw array of integer tensor `index`, or of what a rule kept of one, beside `input`."""
-    array = getattr(index, "_array", index)
+    array = index_array(index)
     if not hasattr(array, "dtype"):
         array = np.asarray(array)
     dtype = array.dtype

@@ -8,6 +8,7 @@ import numpy as np
 
 from ...backend.registry import backend_for, constant_on, to_device
 from ...core.errors import warn_program
+from ...core.overrides import index_array
 from ...core.tensor import Tensor
 from ..dispatch.explain import require_one_kind
 
@@ -52,7 +53,7 @@ def _raw_part(input: Tensor, part: Any) -> Any:
     if kind is slice or kind is int:
         return part
     if isinstance(part, Tensor):
-        array = part._array
+        array = index_array(part)
         if array.dtype == np.uint8:
             warn_program(
                 "indexing with dtype torch.uint8 is now deprecated, please use a dtype torch.bool instead."

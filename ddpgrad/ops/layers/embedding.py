@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from ...core.overrides import index_array
 from ...core.tensor import Tensor
 from ..dispatch.declare import op, primitive
 from ..dispatch.explain import require_one_kind
@@ -30,7 +31,7 @@ def embedding_rows(F: Any, input: Tensor, indices: Any, padding_idx: int | None 
 
 
 def _indices(indices: Any, table: Tensor) -> Any:
-    array, rows = indices._array if isinstance(indices, Tensor) else indices, table.shape[0]
+    array, rows = index_array(indices), table.shape[0]
     require_one_kind("embedding", table._array, array)
     if array.dtype.char not in "li":
         raise RuntimeError(

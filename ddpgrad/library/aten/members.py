@@ -1,0 +1,135 @@
+"""What instances of a class with a `__torch_dispatch__` have otherwise than other tensors."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from ...backend import device as devices
+from ...backend import dtype as dtypes
+from ...backend.meta.array import MetaArray, steps_in_order
+from ...core.dispatching import in_mode, tell_in_place, tell_part, told_members
+from ...core.tensor import Tensor, wrap
+
+
+def _device(self: Tensor) -> devices.Device:
+    """The device that the tensor says it is on."""
+    claimed = self.__dict__.get("_claimed_device")
+    return claimed or Tensor.device.fget(self)  # type: ignore[attr-defined]
+
+
+def make_wrapper(
+    cls: Any,
+    size: Any,
+    *,
+    strides: Any = None,
+    storage_offset: Any = None,
+    memory_format: Any = None,
+    dtype: Any = None,
+    layout: Any = None,
+    device: Any = None,
+    pin_memory: bool = False,
+    requires_grad: bool = False,
+    dispatch_sizes_strides_policy: Any = None,
+    dispatch_device: bool = False,
+    dispatch_layout: bool = False,
+    storage_size: Any = None,
+) -> Any:
+    """A tensor without memory, of a class that answers for it: what `Tensor._make_wrapper_subclass` makes."""
+    kind = (dtypes.of(dtype) if dtype is not None else dtypes.get_default_dtype()).numpy
+    shape = tuple(int(n) for n in size)
+    steps = (
+        steps_in_order(shape, kind.itemsize)
+        if strides is None
+        else tuple(int(n) * kind.itemsize for n in strides)
+    )
+    made = wrap(MetaArray(shape, kind, None, steps), cls)
+    made._claimed_device = devices.of(device if device is not None else devices.default())
+    if requires_grad:
+        made._requires_grad = True
+    return made
+
+
+def _told(name: str) -> Any:
+    """The method `name` of Tensor, of which a part that PyTorch tells of is told."""
+
+    def method(self: Tensor, *args: Any, **kwargs: Any) -> Any:
+        return tell_part(name, (self, *args), kwargs)
+
+    return method
+
+
+_data: Any = Tensor.__dict__["data"]
+
+_MEMBERS: dict[str, Any] = {
+    "device": property(_device),
+    "is_meta": property(lambda self: _device(self).type == "meta"),
+    "is_cuda": property(lambda self: _device(self).type == "cuda"),
+    "is_cpu": property(lambda self: _device(self).type == "cpu"),
+    "data": property(_told("detach"), _data.fset, _data.fdel),
+    "__iter__": lambda self: iter(self.unbind(0)),
+}
+
+
+@told_members.register
+def _members() -> dict[str, Any]:
+    return _MEMBERS
+
+
+_WATCHED = (
+    "__bool__",
+    "__complex__",
+    "__float__",
+    "__index__",
+    "__int__",
+    "__iter__",
+    "data",
+    "detach",
+    "item",
+)
+_WATCHED_IN_PLACE = (
+    "bernoulli_", "cauchy_", "exponential_", "geometric_", "index_add_", "index_copy_", "index_fill_", "index_put_",
+    "log_normal_", "masked_fill_", "normal_", "random_", "resize_", "scatter_", "scatter_add_", "squeeze_", "t_",
+    "transpose_", "uniform_", "unsqueeze_",
+)  # fmt: skip
+_before: dict[str, Any] = {}
+_users: list[object] = []
+
+
+def watch(user: object) -> None:
+    """Let methods of Tensor that ask nobody tell the modes of threads that are in one, until `user` calls `unwatch`."""
+    if not _users:
+        for name in (*_WATCHED, *_WATCHED_IN_PLACE):
+            known = _before[name] = Tensor.__dict__[name]
+            setattr(Tensor, name, (_watched if name in _WATCHED else _watched_in_place)(name, known))
+    _users.append(user)
+
+
+def unwatch(user: object) -> None:
+    """Undo `watch`."""
+    _users.remove(user)
+    if not _users:
+        for name, known in _before.items():
+            setattr(Tensor, name, known)
+
+
+def _watched(name: str, known: Any) -> Any:
+    told = _told("detach" if name == "data" else name)
+    if isinstance(known, property):
+        assert known.fget is not None
+        return property(lambda self: told(self) if in_mode() else known.fget(self), known.fset, known.fdel)  # type: ignore[misc]
+
+    def method(self: Tensor, *args: Any, **kwargs: Any) -> Any:
+        return (told if in_mode() else known)(self, *args, **kwargs)
+
+    method.__name__ = name
+    return method
+
+
+def _watched_in_place(name: str, known: Any) -> Any:
+    def method(self: Tensor, *args: Any, **kwargs: Any) -> Any:
+        if not in_mode():
+            return known(self, *args, **kwargs)
+        return tell_in_place(known, name, (self, *args), kwargs)
+
+    return functools.wraps(known)(method)
