@@ -36,6 +36,17 @@ def test_contexts_nest_and_end() -> None:
     assert not casting
 
 
+@pytest.mark.parametrize("dtype", [BF16, F16])
+def test_transforms_and_systems_of_16_bit_floats_are_computed_in_float32(dtype: torch.dtype) -> None:
+    x = torch.eye(4, dtype=dtype)
+    with pytest.raises(RuntimeError, match="dtype"):
+        torch.fft.rfft(x)
+    with torch.autocast("cpu"):
+        assert torch.fft.rfft(x).dtype is torch.fft.fft2(x).dtype is torch.complex64
+        for solved in (torch.linalg.solve(x, torch.ones(4, 1)), torch.linalg.lstsq(torch.eye(4), x).solution):
+            assert solved.dtype is F32
+
+
 def test_one_context_can_be_entered_again_and_decorate() -> None:
     context = torch.autocast("cpu")
 

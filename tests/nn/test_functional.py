@@ -375,3 +375,9 @@ def test_ctc_takes_a_blank_among_the_labels_for_a_label() -> None:
     labels = torch.tensor([[1, 2, 1], [1, 2, 0]])
     losses = F.ctc_loss(scores, labels, (4, 4), (3, 3), reduction="none")
     torch.testing.assert_close(losses, torch.tensor([2.4429, 2.4544]), atol=5e-5, rtol=0)
+
+
+def test_gaussian_loss_of_one_number():
+    x = torch.tensor(2.0, requires_grad=True)
+    F.gaussian_nll_loss(x, torch.tensor(1.0), torch.tensor(4.0)).backward()
+    assert x.grad is not None and x.grad.item() == 0.25

@@ -235,7 +235,7 @@ def gaussian_nll_loss(
     full: add the constant log(2 pi) / 2.
     """
     spread = var if isinstance(var, Tensor) else cast(Tensor, full_like(input, var))
-    if spread.shape == input.shape[:-1]:
+    if spread.shape != input.shape and spread.shape == input.shape[:-1]:
         spread = spread.unsqueeze(-1)
     fits = spread.ndim == input.ndim
     if not fits or any(v not in (1, n) for v, n in zip(spread.shape, input.shape, strict=True)):

@@ -60,7 +60,7 @@ def require_square(name: str, input: Tensor, argument: str = "A") -> None:
 def require_one_dtype(name: str, **operands: Tensor) -> None:
     """`RuntimeError` unless both operands have the same dtype."""
     (a, first), (b, second) = operands.items()
-    if first.dtype is not second.dtype:
+    if first.dtype is not second.dtype and not (in_float32(first) and in_float32(second)):
         raise RuntimeError(
             f"{name}: Expected {a} and {b} to have the same dtype, but found {a} of type {first.dtype.name} and {b} of "
             f"type {second.dtype.name} instead"

@@ -12,6 +12,7 @@ from ...backend.elementary.fourier import SWAPPED
 from ...core.size import as_ints
 from ...core.tensor import Tensor
 from ..creation.factories import finish
+from ..dispatch.autocast import in_float32
 from ..dispatch.declare import primitive
 from ..dispatch.signatures import TakesOut
 from ..dispatch.tensor_function import tensor_function
@@ -74,10 +75,12 @@ def _norm(norm: str | None) -> str:
 
 
 def _floating(name: str, input: Tensor) -> Tensor:
-    """Integers as the default floating-point type; float16 has no transform here."""
+    """Integers as the default floating-point type; 16-bit floats have no transform here, save in float32 under autocast."""
     if input.dtype.category < 2:
         return input.to(dtypes.get_default_dtype())
     if input.dtype.itemsize < 4:
+        if in_float32(input):
+            return input.to(dtypes.float32)
         raise RuntimeError(f"{name}: Unsupported dtype {input.dtype.name}; use float32 or float64")
     return input
 
