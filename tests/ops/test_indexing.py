@@ -269,3 +269,18 @@ def test_places_lie_one_after_another_and_old_masks_are_taken():
     assert x.index_fill(0, torch.tensor([-1]), 9.0).tolist() == [[0, 1], [9, 9]]
     with pytest.warns(UserWarning, match="uint8"):
         assert torch.where(torch.tensor([1, 0], dtype=torch.uint8), 1, 0).tolist() == [1, 0]
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x, index: x.take(index),
+        lambda x, index: x.put(index, torch.ones(2)),
+        lambda x, index: x.index_fill(0, index, 1.0),
+        lambda x, index: x.index_copy_(0, index, torch.ones(2)),
+    ],
+)
+def test_places_that_are_int64(call):
+    assert call(torch.zeros(3), torch.tensor([0, 2])).shape
+    with pytest.raises((RuntimeError, IndexError), match="Expected a long tensor for index, but got int32"):
+        call(torch.zeros(3), torch.tensor([0, 2], dtype=torch.int32))

@@ -35,6 +35,12 @@ def _slices(name: str, input: Tensor, dim: int, index: Tensor) -> tuple[int, tup
     return dim, (slice(None),) * dim + (places.reshape(-1),)
 
 
+def _require_int64(name: str, index: Tensor) -> None:
+    if isinstance(index, Tensor) and index.dtype is not dtypes.int64:
+        error = IndexError if name == "index_fill" else RuntimeError
+        raise error(f"{name}(): Expected a long tensor for index, but got {index.dtype.name}")
+
+
 def _require_source(name: str, input: Tensor, dim: int, index: Tensor, source: Tensor) -> None:
     if source.dtype is not input.dtype:
         raise RuntimeError(
@@ -66,6 +72,8 @@ def _require_source(name: str, input: Tensor, dim: int, index: Tensor, source: T
 def _written_by_slices(
     name: str, write: Any, input: Tensor, dim: int, index: Tensor, source: Tensor
 ) -> Tensor:
+    if name == "index_copy":
+        _require_int64(name, index)
     wrapped, places = _slices(name, input, dim, index)
     _require_source(name, input, wrapped, index, source)
     if not input.ndim:
@@ -93,7 +101,8 @@ def index_fill(input: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
         raise RuntimeError(
             f"index_fill_ only supports a 0-dimensional value tensor, but got tensor with {value.ndim} dimension(s)."
         )
-    if isinstance(index, Tensor) and not index.is_meta and index.dtype.category == 1:
+    _require_int64("index_fill", index)
+    if isinstance(index, Tensor) and not index.is_meta:
         length = length_of(input, wrap_dim("index_fill", dim, input.ndim))
         index = binary.where(
             index < 0, index + length, index
@@ -138,6 +147,7 @@ def index_reduce(
 
 
 def _linear(name: str, input: Tensor, index: Tensor) -> Tensor:
+    _require_int64(name, index)
     places = positions(name, input, index)
     total = input.numel()
     if isinstance(places, np.ndarray) and places.size and (places.min() < -total or places.max() >= total):
