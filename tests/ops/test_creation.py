@@ -181,3 +181,22 @@ def test_ends_of_spaced_values():
     assert torch.fft.fftfreq(0).shape == (0,) and torch.fft.fftfreq(2, 0.0)[1].item() == -float("inf")
     with pytest.raises(RuntimeError, match="data points"):
         torch.fft.fft(torch.ones(4), n=-1)
+
+
+def test_the_largest_whole_numbers():
+    top = 2**64 - 1
+    assert torch.tensor([top, 0], dtype=torch.uint64).tolist() == [top, 0]
+    assert torch.tensor([2**70], dtype=torch.float64).item() == 2.0**70
+    with pytest.raises(OverflowError):
+        torch.tensor(-1, dtype=torch.uint64)
+    with pytest.raises(ValueError, match="Overflow"):
+        torch.tensor(2**63)
+
+
+def test_asarray_says_whether_a_tensor_keeps_its_history():
+    x = torch.ones(2, requires_grad=True)
+    assert torch.asarray(x) is x and not torch.asarray(x, requires_grad=False).requires_grad
+    torch.asarray(x, copy=True).sum().backward()
+    assert x.grad is not None
+    y = torch.ones(2)
+    assert torch.asarray(y, requires_grad=True) is y and y.requires_grad

@@ -47,12 +47,14 @@ def _from_data(data: Any, dtype: Any) -> np.ndarray:
     kinds: set[type] = set()
     plain = _plain(data, kinds)
     kind = dtypes.numpy_of(dtype) if dtype is not None else _inferred(data, kinds).numpy
+    # NumPy takes large whole numbers for objects, or for floats that round them.
+    exact = kinds <= {int, bool} and (kind == np.uint64 or kind.kind in "fc")
     try:
-        array = np.array(plain)
+        array = np.array(plain, (np.uint64 if kind.kind == "u" else np.float64) if exact else None)
     except ValueError:
         raise ValueError(_ragged(plain, 0)) from None
     if array.dtype == object or (
-        array.dtype.kind == "u" and int(array.max(initial=0)) > np.iinfo(np.int64).max
+        kind != np.uint64 and array.dtype.kind == "u" and int(array.max(initial=0)) > np.iinfo(np.int64).max
     ):
         raise ValueError("tensor(): Overflow when unpacking long long: a number does not fit into 64 bits")
     if array.dtype.kind == "c" and kind.kind not in "cb":
@@ -130,9 +132,17 @@ def as_tensor(data: Any, dtype: Any = None, device: Any = None) -> Tensor:
 
 @asking_modes
 def asarray(
-    obj: Any, *, dtype: Any = None, device: Any = None, copy: bool | None = None, requires_grad: bool = False
+    obj: Any,
+    *,
+    dtype: Any = None,
+    device: Any = None,
+    copy: bool | None = None,
+    requires_grad: bool | None = None,
 ) -> Tensor:
-    """Any data as a tensor: shared where possible, unless `copy` is True; an error if it is False and cannot be."""
+    """Any data as a tensor: shared where possible, unless `copy` is True; an error if it is False and cannot be.
+
+    requires_grad: by default as a tensor that is given says; False gives it without its history.
+    """
     if isinstance(obj, Tensor):
         shared = obj
     elif isinstance(obj, np.ndarray):
@@ -152,15 +162,15 @@ def asarray(
             raise ValueError(
                 f"asarray(): can't alias arbitrary sequence {type(obj).__name__}; leave copy=False out"
             )
-        return tensor(obj, dtype=dtype, device=device, requires_grad=requires_grad)
+        return tensor(obj, dtype=dtype, device=device, requires_grad=bool(requires_grad))
     out = shared.to(device=device if device is not None else devices.chosen(), dtype=dtype)
     if copy is False and out is not shared:
         raise ValueError("asarray(): can't alias a tensor of another dtype or device; leave copy=False out")
     if copy and out is shared:
-        out = out.detach().clone()
-    if requires_grad and not out.requires_grad:
-        out = out.detach().requires_grad_() if out is obj else out.requires_grad_()
-    return out
+        out = out.clone()
+    if requires_grad:
+        out.requires_grad_()
+    return out.detach() if requires_grad is False and out.requires_grad else out
 
 
 def new(function: Any) -> Any:
