@@ -35,6 +35,8 @@ class Signals:
             os.set_blocking(fd, False)
         signal.set_wakeup_fd(self._sending, warn_on_full_buffer=False)
         for number in _CAUGHT:
+            if number == signal.SIGHUP and signal.getsignal(number) == signal.SIG_IGN:
+                continue  # as nohup asks for: the job outlives the terminal
             self._previous[number] = signal.signal(number, self._note)
         self._selector.register(self._receiving, selectors.EVENT_READ, lambda fd: os.read(fd, 4096))
         return self

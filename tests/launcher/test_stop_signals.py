@@ -62,6 +62,22 @@ def test_a_terminated_job_may_save_its_work(ddprun, number, code):
     ddprun.wait_for("saved-*", 2)
 
 
+def test_nohup_lets_a_job_outlive_its_terminal(ddprun):
+    script = ddprun.script("""
+open(f"ready-{rank}", "w").close()
+while not os.path.exists("go"): time.sleep(0.01)
+wait()
+""")
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        running = ddprun.start("-n", "2", script)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    running.send_signal(signal.SIGHUP)
+    (ddprun.folder / "go").touch()
+    assert ddprun.end(running).code == 0
+
+
 def test_a_job_that_finishes_although_it_is_asked_to_end_has_finished(ddprun):
     program = """
 import ddpgrad as torch
