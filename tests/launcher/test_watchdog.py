@@ -54,6 +54,15 @@ if rank == 1: atexit.register(linger)
     assert "line 14 in linger" in result.err
 
 
+def test_a_thread_that_goes_on_after_the_script_is_told_of(ddprun):
+    script = ddprun.script("\nimport threading\nthreading.Thread(target=time.sleep, args=(1000,)).start()\n")
+    result = ddprun.run("-n", "1", "--watchdog", str(patience()), script)
+    assert result.code == 3
+    assert (
+        "Its script has ended; a thread that the script started, and made no daemon, goes on." in result.said
+    )
+
+
 def test_a_stall_within_the_standard_library_is_the_users_line():
     stack = main_stack(
         "Thread 0x00007f0000000001 (most recent call first):\n"

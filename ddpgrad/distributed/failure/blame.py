@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from .channel import Failure
-from .phase import Stack, main_stack, phase_of
+from .phase import WAITS_FOR_THREADS, Stack, main_stack, phase_of
 from .watchdog import Progress, Stall
 
 
@@ -79,6 +80,10 @@ def stalled(stall: Stall, progress: Mapping[int, Progress], dumps: Mapping[int, 
     lines = [stall.reason, stack.text if stack else "It did not answer when it was asked for its stack."]
     if waits_for := stall.waits_for.get(rank, known.waits_for if known else ""):
         lines.insert(1, f"It waits for {waits_for}")
+    if re.search(WAITS_FOR_THREADS, dumps.get(rank, "")):
+        lines.insert(
+            1, "Its script has ended; a thread that the script started, and made no daemon, goes on."
+        )
     return Failure(
         (rank,),
         stall.at,

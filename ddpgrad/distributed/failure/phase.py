@@ -31,6 +31,8 @@ PHASES = (
 _INNER = ("collective", "gradient exchange", "compiling")
 # Ranks of one process wait for their turn there.
 TURNS = "ddpgrad/distributed/ranks/baton"
+# After the end of the script, in a dump.
+WAITS_FOR_THREADS = r'ddpgrad/distributed/ranks/host.py", line \d+ in _join_helpers'
 _FRAME = re.compile(r'  File "(?P<file>.*)", line (?P<line>\d+) in (?P<function>.*)')
 _PACKAGE = Path(str(ddpgrad.__file__)).parent
 # In a checkout `ddpgrad/launcher` is a link, and frames may name the folder behind it.
