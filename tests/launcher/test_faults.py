@@ -15,6 +15,7 @@ FAULTS = {
     "exception": ("raise ValueError('boom')", "exit code 1", "ValueError: boom"),
     "exit code": ("sys.exit(3)", "exit code 3", "script.py:13"),
     "exit code of no byte": ("sys.exit(256)", "exit code 1", "script.py:13"),
+    "exit code that is no number": ("sys.exit(0.0)", "exit code 1", "0.0"),
     "exit message": ("sys.exit('no data here')", "exit code 1", "no data here"),
     "os._exit": ("os._exit(7)", "exit code 7", "rank 1 called os._exit(7) before its script was finished"),
     "os._exit(0)": ("os._exit(0)", "exit code 0", "rank 1 called os._exit(0) before its script was finished"),

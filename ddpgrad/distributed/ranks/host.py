@@ -20,7 +20,7 @@ from typing import TypeVar
 from ...core import rank_local
 from ...core.environment import Launch
 from ...core.errors import LaunchError
-from ..failure.cause import line_of
+from ..failure.cause import exit_status, line_of
 from .baton import Baton, PerRank, Unwind
 from .rank_environment import Breakpoints, RankEnvironment, may_call_collectives, shared_process
 from .world import HostedRank, World, current, serve
@@ -242,7 +242,7 @@ def _run_program(
             program(rank)
             ended_at = ""
         except SystemExit as end:
-            if end.code not in (None, 0):
+            if exit_status(end):
                 raise
             ended_at = line_of(end)
         _join_helpers(rank)  # as Python does at its end
