@@ -296,6 +296,13 @@ def test_a_failing_worker_is_named_with_its_sample(how, error, texts):
             next(iteration)
 
 
+def test_a_sample_that_stops_iteration_ends_no_loop_without_workers():
+    made = data.DataLoader(sent.Fails(12, "stop"), 2)
+    with pytest.raises(RuntimeError, match=r"raised StopIteration in batch 2") as caught:
+        list(made)
+    assert isinstance(caught.value.__cause__, StopIteration)
+
+
 @pytest.mark.parametrize(
     ("options", "error", "text"),
     [

@@ -118,7 +118,13 @@ class LocalBatches(Batches):
 
     def _next_batch(self) -> Any:
         element = next(self.order)
-        if not self._seeded:
-            return self._read(element)
-        with generators_kept():
-            return self._read(element)
+        try:
+            if not self._seeded:
+                return self._read(element)
+            with generators_kept():
+                return self._read(element)
+        except StopIteration as error:  # it would end the loop without a word
+            raise RuntimeError(
+                f"the dataset or collate_fn raised StopIteration in batch {self._yielded}; let the sampler, or an "
+                "IterableDataset, say where the data ends"
+            ) from error
