@@ -196,8 +196,7 @@ def export_rank() -> None:
     under_mpi = mpi_rank_and_size()
     if started_together() is None or under_mpi is None or rendezvous().keys() >= {*_RENDEZVOUS[:4]}:
         return
-    rank, size = under_mpi
-    export(RANK=str(rank), WORLD_SIZE=str(size))
+    export(RANK=str(under_mpi[0]), WORLD_SIZE=str(under_mpi[1]))
     if local := local_rank_and_size():
         export(LOCAL_RANK=str(local[0]), LOCAL_WORLD_SIZE=str(local[1]))
 
@@ -259,9 +258,12 @@ def timeout() -> float:
     """Seconds that a collective may wait for other ranks before it is called a stall."""
     text = os.environ.get("DDPGRAD_TIMEOUT", "600")
     try:
-        return float(text)
+        seconds = float(text)
     except ValueError:
-        raise LaunchError(f"environment variable DDPGRAD_TIMEOUT must be seconds, got {text!r}") from None
+        seconds = 0.0
+    if seconds > 0:
+        return seconds
+    raise LaunchError(f"environment variable DDPGRAD_TIMEOUT must be seconds, more than 0, got {text!r}")
 
 
 def token() -> bytes:
@@ -286,8 +288,7 @@ def blas_threads_chosen() -> bool:
 
 def allocator_chosen() -> bool:
     """True when the user has set up the C library's memory allocation."""
-    names = ("GLIBC_TUNABLES", "MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_")
-    return any(os.environ.get(name) for name in names)
+    return any(map(os.environ.get, ("GLIBC_TUNABLES", "MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_")))
 
 
 def numba_enabled() -> bool:
@@ -373,8 +374,7 @@ def ranks() -> dict[str, str]:
 
 def be_worker(**ranks: str) -> None:
     """Remove what would make this process a rank: a rank has started it. ranks: which one it works for (`ranks()`)."""
-    mpi = [name for pair in MPI_VARIABLES for name in pair]
-    for name in ("DDPGRAD_JOB", "DDPGRAD_PROCS", "DDPGRAD_PROC", *_RENDEZVOUS, *mpi):
+    for name in ("DDPGRAD_JOB", "DDPGRAD_PROCS", "DDPGRAD_PROC", *_RENDEZVOUS, *sum(MPI_VARIABLES, ())):
         os.environ.pop(name, None)
     os.environ.update(ranks)
 
@@ -396,5 +396,5 @@ def as_process_manager(fd: int, rank: int, size: int) -> Iterator[None]:
 
 def torch_home() -> str:
     """The folder where PyTorch's libraries keep what they download."""
-    cache = os.environ.get("XDG_CACHE_HOME", os.path.join("~", ".cache"))
+    cache = os.environ.get("XDG_CACHE_HOME", "~/.cache")
     return os.path.expanduser(os.environ.get("TORCH_HOME", os.path.join(cache, "torch")))

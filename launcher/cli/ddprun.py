@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
 from collections.abc import Sequence
 from difflib import get_close_matches
@@ -94,6 +95,17 @@ def _check_word(word: str, module: bool) -> None:
         raise LaunchError(
             f"no sub-command {word}, and no script of that name; did you mean `ddprun {near[0]}`?"
         )
+
+
+def _warn_of_misspelt_variables() -> None:
+    known = re.findall(r"\bDDPGRAD_([A-Z_]+)", environment.__doc__ or "")
+    for name in environment.mapping():
+        word = name.removeprefix("DDPGRAD_")
+        if word != name and word not in known and (near := get_close_matches(word, known, n=1, cutoff=0.75)):
+            print(
+                f"ddprun: warning: the environment variable {name} has no meaning; did you mean DDPGRAD_{near[0]}?",
+                file=sys.stderr,
+            )
 
 
 def _names_hosts(chosen: argparse.Namespace) -> bool:
@@ -218,8 +230,23 @@ def _run(plan: Plan) -> int:
     return code
 
 
+def _open_standard_streams() -> None:
+    """Let standard streams that the caller has closed lead nowhere, else files that are opened next would get their numbers."""
+    for number, name, mode in (0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w"):
+        try:
+            os.fstat(number)
+        except OSError:
+            nowhere = os.open(os.devnull, os.O_RDWR)
+            if nowhere != number:
+                os.dup2(nowhere, number)
+                os.close(nowhere)
+            os.set_inheritable(number, True)
+            setattr(sys, name, open(number, mode))  # noqa: SIM115
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run ddprun with `argv` (default: the process's own arguments) and return its exit code."""
+    _open_standard_streams()
     given = sys.argv[1:] if argv is None else argv
     try:
         if given and given[0] in options.SUB_COMMANDS:
@@ -238,6 +265,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             return submit.run(_plan(given, chosen, rest), chosen)
         alone = not joining.wanted(chosen, rest)
         if alone:
+            _warn_of_misspelt_variables()
             return _run(_plan(given, chosen, rest))
     except LaunchError as error:
         print(f"ddprun: error: {error}", file=sys.stderr)

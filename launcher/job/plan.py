@@ -138,9 +138,16 @@ class Plan:
                 "--debug has this terminal and no launcher beside it: leave out --watchdog, --max-restarts, --log-dir, "
                 "--metrics and --local-ranks-filter"
             )
+        if self.screen.only and not self.awaits_nodes and not self.shown().only:
+            raise LaunchError(
+                f"--local-ranks-filter {','.join(map(str, sorted(self.screen.only)))}: no host has such a rank, and "
+                f"nothing would be shown; the job has {self.world_size} ranks, numbered on each host from 0"
+            )
         self._check_target()
 
     def _check_target(self) -> None:
+        if self.module and self.target.endswith(".py") and os.path.exists(self.target):
+            raise LaunchError(f"-m takes a module's name: give {self.target[:-3]}, or leave out -m")
         if self.module:
             # The top-level name only: looking deeper would import the user's package here.
             top = self.target.partition(".")[0]

@@ -95,6 +95,20 @@ def test_auto_is_one_rank_per_gpu_or_core(monkeypatch):
     assert (ranks("auto"), ranks("cpu"), ranks("gpu")) == (cores + 1, cores, cores + 1)
 
 
+def test_misspelt_variables_are_told_of(ddprun):
+    ddprun.environment |= {"DDPGRAD_TIMOUT": "3", "DDPGRAD_OF_A_PROGRAM": "1"}
+    result = ddprun.run(ddprun.script("pass", prelude=""))
+    assert (result.code, result.err.count("\n")) == (0, 1)
+    assert "DDPGRAD_TIMOUT has no meaning; did you mean DDPGRAD_TIMEOUT?" in result.err
+
+
+@pytest.mark.parametrize("text", ["0", "nan", "soon"])
+def test_a_limit_of_no_time_is_refused(monkeypatch, text):
+    monkeypatch.setenv("DDPGRAD_TIMEOUT", text)
+    with pytest.raises(LaunchError, match=f"must be seconds, more than 0, got '{text}'"):
+        ddpgrad.distributed.init_process_group()
+
+
 def test_the_version_is_printed(ddprun):
     result = ddprun.run("--version")
     assert (result.code, result.out, result.err) == (0, f"ddprun {ddpgrad.__version__}\n", "")
@@ -126,6 +140,11 @@ def test_a_module_runs_as_main(ddprun, procs):
         (["-n", "two", "s.py"], "-n takes a number of ranks or 'auto', 'cpu' or 'gpu', got 'two'"),
         (["doctr"], "no sub-command doctr, and no script of that name; did you mean `ddprun doctor`?"),
         (["--local-ranks-filter", "x", "s.py"], "--local-ranks-filter takes ranks, as in 0,2; got 'x'"),
+        (
+            ["-n", "2", "--local-ranks-filter", "2,3", "s.py"],
+            "--local-ranks-filter 2,3: no host has such a rank",
+        ),
+        (["-m", "s.py"], "-m takes a module's name: give s, or leave out -m"),
         (
             ["--master-addr", "a", "--rdzv-endpoint", "b:1", "s.py"],
             "--rdzv-endpoint b:1 and --master-addr, --master-port (a:29500) name two places",

@@ -103,6 +103,26 @@ def test_output_that_cannot_be_written_ends_the_job_and_says_why(ddprun):
     ]
 
 
+def test_closed_streams_lead_nowhere(ddprun):
+    """What is opened next would get their numbers, and the output of the ranks."""
+    script = ddprun.script("""
+print(rank, sys.stdin.read())
+print("error", file=sys.stderr)
+wait()
+open(f"ready-{rank}", "w").close()
+""")
+    command = [
+        "sh",
+        "-c",
+        'exec "$@" <&- >&- 2>&-',
+        "sh",
+        *ddprun.command("-n", "2", "--log-dir", "logs", script),
+    ]
+    assert ddprun.run(command=command).code == 0
+    assert len(list(ddprun.folder.glob("ready-*"))) == 2
+    assert (ddprun.folder / "logs" / "rank_1.log").read_text() == "1 \nerror\n"
+
+
 def test_a_progress_bar_of_rank_0_has_the_terminal(ddprun):
     script = ddprun.script("""
 wait()
