@@ -344,7 +344,7 @@ class Attempt:
         if self._stall is not None and (step is not None or not self.processes.all_done()):
             step = None  # a rank that had stalled may go on to a checkpoint when it is to end
             known = self.processes.progress(), self.processes.crash_texts()
-            self._failures.append(blame.stalled(self._stall, *known))
+            self._failures.append(blame.stalled(self._stall, *known, self._failures))
         if self._failures and self._lost:
             self._failures = blame.hosts_lost(self._lost, self._failures, self.processes.progress())
         if step is not None:

@@ -54,6 +54,24 @@ if rank == 1: atexit.register(linger)
     assert "line 14 in linger" in result.err
 
 
+@pytest.mark.parametrize("limit", ["--timeout", "--watchdog"])
+def test_ranks_that_wait_for_one_another_are_told_of_with_their_groups(ddprun, limit):
+    script = ddprun.script("""
+import ddpgrad as torch
+import ddpgrad.distributed as dist
+dist.init_process_group()
+groups = [dist.new_group([0, 1]) for _ in "ab"]
+for group in groups[:: 1 if rank == 0 else -1]:
+    dist.all_reduce(torch.ones(2), group=group)
+""")
+    result = ddprun.run("-n", "2", limit, str(patience()), script)
+    assert result.code == 3
+    assert result.said[-4:-1] == ["It waits itself. What the ranks began last:"] + [
+        f"  rank {rank}: all_reduce(sum) of float32[2] at script.py:18, in group {rank + 1} of ranks 0-1"
+        for rank in (0, 1)
+    ], result.err
+
+
 def test_a_thread_that_goes_on_after_the_script_is_told_of(ddprun):
     script = ddprun.script("\nimport threading\nthreading.Thread(target=time.sleep, args=(1000,)).start()\n")
     result = ddprun.run("-n", "1", "--watchdog", str(patience()), script)

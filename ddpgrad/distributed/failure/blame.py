@@ -8,9 +8,12 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from ..protocol.guard import named
 from .channel import Failure
 from .phase import WAITS_FOR_THREADS, Stack, main_stack, phase_of
 from .watchdog import Progress, Stall
+
+_MOST_LINES = 8
 
 
 def first_failure(failures: Iterable[Failure]) -> Failure:
@@ -73,11 +76,24 @@ def suspect(
     return rank, stacks[rank]
 
 
-def stalled(stall: Stall, progress: Mapping[int, Progress], dumps: Mapping[int, str]) -> Failure:
-    """The failure of the rank that holds up the others."""
+def stalled(
+    stall: Stall,
+    progress: Mapping[int, Progress],
+    dumps: Mapping[int, str],
+    failures: Iterable[Failure] = (),
+) -> Failure:
+    """The failure of the rank that holds up the others. failures: what ranks have reported that waited in vain."""
     rank, stack = suspect(stall, progress, dumps)
     known = progress.get(rank)
-    lines = [stall.reason, stack.text if stack else "It did not answer when it was asked for its stack."]
+    own = next((failure for failure in failures if failure.blames and rank in failure.ranks), None)
+    if own is not None:
+        lines = [stall.reason]
+        where, phase = own.where, own.phase
+    else:
+        lines = [stall.reason, stack.text if stack else "It did not answer when it was asked for its stack."]
+        where, phase = (stack.where, phase_of(stack.frames)) if stack else ("", "")
+    if own is not None or "collective" in phase:
+        lines += _all_wait(progress)
     if waits_for := stall.waits_for.get(rank, known.waits_for if known else ""):
         lines.insert(1, f"It waits for {waits_for}")
     if re.search(WAITS_FOR_THREADS, dumps.get(rank, "")):
@@ -90,12 +106,26 @@ def stalled(stall: Stall, progress: Mapping[int, Progress], dumps: Mapping[int, 
         "stalled",
         stall.reason,
         "\n".join(lines),
-        where=stack.where if stack else "",
+        where=where,
         cause="stall",
-        phase=phase_of(stack.frames) if stack else "",
+        phase=phase,
         step=known.steps if known else None,
         collective=known.last[-1] if known and known.last else "",
     )
+
+
+def _all_wait(progress: Mapping[int, Progress]) -> list[str]:
+    """Lines about what each rank has begun, where all wait."""
+    begun: dict[str, list[int | str]] = {}
+    for rank, known in sorted(progress.items()):
+        begun.setdefault(known.last[-1] if known.last else "no collective yet", []).append(rank)
+    lines = [f"  {named(ranks[:8] + ['…'] * (len(ranks) > 8))}: {what}" for what, ranks in begun.items()]
+    return [
+        "It waits itself. What the ranks began last:",
+        *lines[:_MOST_LINES],
+        *["  …"] * (len(lines) > _MOST_LINES),
+        "All ranks must call the same collectives, of all groups, and send and receive, in an order that fits.",
+    ]
 
 
 def orphaned(ranks: range) -> Failure:

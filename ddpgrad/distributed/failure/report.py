@@ -218,7 +218,7 @@ class FailureReport:
         stalled = next((f for f in self.failures if f.cause == "stall" and f.secondary and f.blames), None)
         if stalled is not None and not dead:
             stall = Stall(stalled.blames, stalled.error)
-            self.failures.append(blame.stalled(stall, self.progress, dumps))
+            self.failures.append(blame.stalled(stall, self.progress, dumps, self.failures))
 
     def _publish(self, first: Failure, code: int, dumps: Mapping[int, str]) -> None:
         text = ""

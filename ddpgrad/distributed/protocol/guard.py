@@ -150,7 +150,7 @@ def decode(encoded: bytes) -> tuple[str, ...]:
 def describe(fields: Sequence[str]) -> str:
     """One line for people: `all_reduce(sum) of float32[1024] 'fc1.weight' at train.py:31`."""
     if len(fields) < len(_FIELDS):
-        return "no collective yet"
+        return "no collective of this group yet"
     collective, dtype, shape, label, site = fields[:5]
     words = [collective]
     if dtype:
@@ -198,7 +198,7 @@ def rank_failed(ranks: Collection[int], what: str, waiting: Mapping[int, Sequenc
     """The error for ranks that wait for `ranks`, which `what` ("died …", "raised …")."""
     # Those at fault may have begun the collective too, asynchronously, before they failed.
     waiting = {rank: fields for rank, fields in waiting.items() if rank not in ranks}
-    lines = [f"{_ranks(ranks)} {what}. Others wait:", *_listing(waiting)]
+    lines = [f"{in_short(ranks)} {what}. Others wait:", *_listing(waiting)]
     if what == ENDED_WELL:
         lines.append(_UNEVEN)
     return blaming(RankFailedError("\n".join(lines)), ranks)
@@ -208,9 +208,7 @@ def stalled(
     missing: Mapping[int, Sequence[str]], waiting: Mapping[int, Sequence[str]], seconds: float
 ) -> StallError:
     """The error for a collective that did not complete in time: who is missing, who waits."""
-    late = (
-        f"{_ranks(missing)} did not arrive within {seconds:g} seconds: Timed out waiting {seconds * 1e3:g}ms."
-    )
+    late = f"{in_short(missing)} did not arrive within {seconds:g} seconds: Timed out waiting {seconds * 1e3:g}ms."
     lines = [late, "Waiting:", *_listing(waiting)]
     lines += ["The last that the missing ranks began:", *_listing(missing)]
     lines.append(
@@ -229,13 +227,13 @@ def not_come(launch: Launch, absent: Iterable[int], seconds: float) -> StallErro
     if launch.group is None:
         what, advice, call = "init_process_group", "Every rank calls it, or none does", "init_process_group"
     else:
-        what = f"new_group of {_ranks(everyone)}"
+        what = f"new_group of {in_short(everyone)}"
         advice = (
             "All these ranks must call it, in the same order as other groups; without use_local_synchronization, "
             "every rank of the world"
         )
         call = "new_group"
-    late = f"{_ranks(missing)} did not come to {what} within {seconds:g} seconds. {advice}."
+    late = f"{in_short(missing)} did not come to {what} within {seconds:g} seconds. {advice}."
     return blaming(
         StallError(
             f"{late} If they only need longer, raise the limit: {call}(timeout=…) or DDPGRAD_TIMEOUT=seconds."
@@ -253,8 +251,10 @@ def blaming(error: _E, ranks: Iterable[int]) -> _E:
 def deadlock(waiting: Mapping[int, Sequence[str]], seconds: float = 0.0) -> StallError:
     """The error for ranks of one process that all wait for something none of them will do, or has done in `seconds`."""
     what = f"has gone on within {seconds:g} seconds" if seconds else "can go on"
-    lines = [f"all ranks of this process wait, and none {what}:", *_listing(waiting)]
-    lines.append("All ranks must call the same collectives in the same order.")
+    listing = _listing(waiting)
+    lines = [f"all ranks of this process wait, and none {what}:", *listing]
+    groups = " These are of different groups." if len(listing) == 1 and len(waiting) > 1 else ""
+    lines.append(f"All ranks must call the same collectives, of all groups, in the same order.{groups}")
     return StallError("\n".join(lines))
 
 
@@ -263,7 +263,7 @@ def _listing(fields: Mapping[int, Sequence[str]]) -> list[str]:
     groups: dict[str, list[int]] = {}
     for rank in sorted(fields):
         groups.setdefault(describe(fields[rank]), []).append(rank)
-    return [f"  {_ranks(ranks)}: {text}" for text, ranks in groups.items()]
+    return [f"  {in_short(ranks)}: {text}" for text, ranks in groups.items()]
 
 
 def named(ranks: Sequence[int | str]) -> str:
@@ -271,7 +271,7 @@ def named(ranks: Sequence[int | str]) -> str:
     return f"rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks))}"
 
 
-def _ranks(ranks: Iterable[int]) -> str:
+def in_short(ranks: Iterable[int]) -> str:
     """`rank 3`, `ranks 0-2, 5`."""
     spans: list[list[int]] = []
     for rank in sorted(ranks):

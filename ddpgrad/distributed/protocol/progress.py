@@ -11,14 +11,24 @@ import os
 import sys
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from .guard import Signature
 
 KEPT = 20
 """How many collectives of a rank are remembered."""
+
+
+class _Within(NamedTuple):
+    """A collective of a group that is not the whole world, which `group` names."""
+
+    what: Signature | str
+    group: str
+
+    def __str__(self) -> str:
+        return f"{self.what}, in {self.group}"
 
 
 class Progress:
@@ -35,16 +45,26 @@ class Progress:
     def __init__(self) -> None:
         self.collectives = self.steps = self.signs = 0
         self.logged: tuple[int, Mapping[str, float]] | None = None
-        self._ring: deque[Signature | str] = deque(maxlen=KEPT)
+        self._ring: deque[Signature | str | _Within] = deque(maxlen=KEPT)
 
     def note(self, what: Signature | str) -> None:
         """The rank begins `what`."""
         self.collectives += 1
         self._ring.append(what)
 
+    def noting(self, group: str) -> Callable[[Signature | str], None]:
+        """`note` for what the rank begins in `group`."""
+
+        def note(what: Signature | str) -> None:
+            self.collectives += 1
+            self._ring.append(_Within(what, group))
+
+        return note
+
     def last_fields(self) -> Sequence[str]:
         """The last collective that it began, as `guard` words it; () for none, and for a message."""
         last = self._ring[-1] if self._ring else None
+        last = last.what if isinstance(last, _Within) else last
         return last.fields if isinstance(last, Signature) else ()
 
     def last(self) -> list[str]:

@@ -17,7 +17,7 @@ from ...core.environment import Launch
 from ...core.errors import DistributedError, LaunchError
 from .. import transports
 from ..communicator.communicator import Alone, Communicator, Port
-from ..protocol import progress
+from ..protocol import guard, progress
 from ..transports.base import COMPLETED, Transport, forked, limit
 from .baton import Baton, Outside, Slot
 from .exits import ExitWatch, LastChecks
@@ -276,15 +276,14 @@ class HostedRank:
             return None
         launch = self.launch.subset(ranks)
         assert launch is not None
-        named = (
-            str(ranks[0]) if kind is None else hashlib.blake2b(repr(kind).encode(), digest_size=6).hexdigest()
-        )
+        named = str(ranks[0]) if kind is None else hashlib.blake2b(repr(kind).encode(), digest_size=6).hexdigest()  # fmt: skip
         name = f"group{self._groups[kind]}-{named}"
         local = self.rank - self.world.launch.ranks.start
         transport = self.world.group_transport(local, name, launch, backend, timeout)
         port = self.world.port(name, transport, self.rank)
-        leave, mine, note = partial(self.world.release, name), ranks.index(self.rank), self.progress.note
-        made = Communicator(mine, len(ranks), transport.name, port, note, leave)
+        note = self.progress.noting(f"group {self._groups[kind]} of {guard.in_short(ranks)}")
+        leave = partial(self.world.release, name)
+        made = Communicator(ranks.index(self.rank), len(ranks), transport.name, port, note, leave)
         made.name = name
         return made
 
