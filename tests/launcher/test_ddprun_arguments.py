@@ -107,6 +107,10 @@ def test_a_limit_of_no_time_is_refused(monkeypatch, text):
     monkeypatch.setenv("DDPGRAD_TIMEOUT", text)
     with pytest.raises(LaunchError, match=f"must be seconds, more than 0, got '{text}'"):
         ddpgrad.distributed.init_process_group()
+    monkeypatch.delenv("DDPGRAD_TIMEOUT")
+    if text != "soon":
+        with pytest.raises(ValueError, match=f"timeout must be more than 0 seconds, got {text}"):
+            ddpgrad.distributed.init_process_group(timeout=float(text))
 
 
 def test_the_version_is_printed(ddprun):

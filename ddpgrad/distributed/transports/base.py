@@ -69,7 +69,11 @@ def limit(timeout: float | None) -> float:
     """Seconds that this process waits for others: `timeout`, or DDPGRAD_TIMEOUT; for ever under a debugger."""
     if debugger():
         return float("inf")
-    return environment_timeout() if timeout is None else timeout
+    if timeout is None:
+        return environment_timeout()
+    if not timeout > 0:
+        raise ValueError(f"timeout must be more than 0 seconds, got {timeout:g}")
+    return timeout
 
 
 def forked(launch: Launch) -> DistributedError:
