@@ -30,11 +30,21 @@ def training(steps: int, size: int = 3, disturb=lambda step, model: None, **opti
 
 def test_equal_replicas_are_compared_every_so_many_steps(monkeypatch: pytest.MonkeyPatch):
     for checks, seconds in training(7, check_replicas_every=3):
-        assert checks == 2  # before the forwards of steps 4 and 7
+        assert checks == 3  # before the forwards of steps 2, 4 and 7
         assert seconds > 0
     assert [checks for checks, _ in training(7, check_replicas_every=0)] == [0, 0, 0]
     monkeypatch.setenv("DDPGRAD_CHECK_REPLICAS", "2")
-    assert [checks for checks, _ in training(3)] == [1, 1, 1]
+    assert [checks for checks, _ in training(3)] == [2, 2, 2]
+
+
+def test_a_rank_with_another_update_is_found_after_the_first_step():
+    def disturb(step, model):
+        if dist.get_rank() == 1:
+            with torch.no_grad():
+                model[2].bias *= 2
+
+    with pytest.raises(MismatchError, match=r"after step 1, parameter '2.bias' of rank 1 is not that of rank 0"):
+        training(2, 2, disturb)
 
 
 @pytest.mark.parametrize(("rank", "size"), [(1, 2), (0, 3), (2, 3)])

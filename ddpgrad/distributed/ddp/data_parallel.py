@@ -49,7 +49,7 @@ class DistributedDataParallel(Module):
     process_group: the ranks, or device_mesh, a mesh of one dimension.
     device_ids, output_device, dim, check_reduction, gradient_as_bucket_view, batched_grad_copy: accepted for PyTorch's
     sake (a module lives on one device here, and gradients always are views of the buckets).
-    check_replicas_every: after so many steps the ranks compare their parameters, which must be equal
+    check_replicas_every: after each so many steps, and after steps 1 and 10, the ranks compare their parameters, which must be equal
     (`replica_check` says what that cost); None: DDPGRAD_CHECK_REPLICAS, or 100; 0: never.
     nonfinite_gradients: what all ranks do at the end of a backward in which a gradient of one is NaN or infinite. Each drops the
     gradients (`.grad` is None, so that optimizers leave parameters alone), and then: "skip": goes on; rank 0 logs a

@@ -29,12 +29,14 @@ from ..ranks import world
 from ..tensor_work import give_back, host_of, on_host
 from .averages import ADVICE, FiniteWatch
 
+# Mistakes of a program show in its first step, and many runs are short.
+_EARLY = (1, 10)
 _BROADCAST_BYTES = 250 << 20
 _log = logging.getLogger("ddpgrad.distributed")
 
 
 class ReplicaCheck:
-    """Compares the parameters of all ranks after every `every` steps; 0: never.
+    """Compares the parameters of all ranks after steps 1 and 10, and after every `every` steps; 0: never.
 
     checks, seconds: how often it did so, and what that cost in all.
     """
@@ -65,7 +67,8 @@ class ReplicaCheck:
 
         Raises MismatchError, which names rank, parameter and steps; DistributedError if parameters are NaN.
         """
-        if not self.every or step % self.every or step == self._equal_at or self._communicator.size == 1:
+        due = step in _EARLY or (self.every and step % self.every == 0)
+        if not self.every or not due or step == self._equal_at or self._communicator.size == 1:
             return
         began = time.perf_counter()
         self.compare(step)
