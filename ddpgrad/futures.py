@@ -83,8 +83,13 @@ class Future(Generic[T]):
         else:
             self._callbacks.append(callback)
 
-    def _arrive(self) -> None:
-        """Be done when this returns."""
+    def within(self, seconds: float) -> bool:
+        """Wait for the value, where another thread sets it no longer than so long; whether it, or an error, is there."""
+        self._arrive(None if seconds == float("inf") else seconds)
+        return self._done
+
+    def _arrive(self, limit: float | None = None) -> None:
+        """Be done when this returns, or after `limit` seconds of waiting for another thread."""
         if not self._done and self._complete is not None:
             self._settle()
         if self._done:
@@ -94,7 +99,7 @@ class Future(Generic[T]):
         there = threading.Event()
         self._callbacks.append(lambda _: there.set())
         if not self._done:  # else it came meanwhile, and calls nobody any more
-            there.wait()
+            there.wait(limit)
 
     def _call(self, callback: Callable[[Future[T]], Any]) -> None:
         try:

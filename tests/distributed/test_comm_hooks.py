@@ -9,6 +9,7 @@ import ddpgrad.distributed as dist
 import ddpgrad.nn.functional as F
 from ddpgrad.distributed.algorithms import ddp_comm_hooks
 from ddpgrad.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook, quantization_hooks
+from ddpgrad.errors import StallError
 from ddpgrad.nn.parallel import DistributedDataParallel as DDP
 
 
@@ -146,6 +147,20 @@ def test_power_sgd_leaves_out_what_it_remembers(hook):
     compressed = sum(sum(taken[name].sum() for name in taken) for taken in results[0][1][2:])
     kept = np.mean([left for _, _, left in results])
     assert compressed + kept == pytest.approx(3 * sum(a.sum() for a in average.values()), abs=1e-4)
+
+
+def test_a_hook_whose_future_nobody_completes_is_waited_for_no_longer_than_others(monkeypatch):
+    monkeypatch.setenv("DDPGRAD_TIMEOUT", "0.1")
+
+    def program():
+        model = DDP(perceptron())
+        model.register_comm_hook(None, lambda state, bucket: torch.futures.Future())
+        model(torch.ones(2, 6)).sum().backward()
+
+    with pytest.raises(
+        StallError, match=r"communication hook returned was not completed within 0\.1 seconds"
+    ):
+        ranks(2, program)
 
 
 def test_power_sgd_tells_how_much_it_saves(caplog):

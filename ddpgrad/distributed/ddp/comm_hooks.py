@@ -9,8 +9,10 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ...core.errors import StallError
 from ...core.tensor import Tensor, wrap
 from .. import collectives
+from ..transports.base import limit
 
 if TYPE_CHECKING:
     from ...futures import Future
@@ -128,6 +130,11 @@ class HookedWork:
 
     def wait(self) -> None:
         """Put the result into the bucket."""
+        if not self._future.within(seconds := limit(None)):
+            raise StallError(
+                f"the future that a communication hook returned was not completed within {seconds:g} seconds: nobody has "
+                "called its set_result(), or the collective in it waits (the limit is --timeout, or DDPGRAD_TIMEOUT)"
+            )
         result = self._future.wait()
         if isinstance(result, (list, tuple)):
             (result,) = result
