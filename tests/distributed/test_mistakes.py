@@ -53,6 +53,11 @@ def unfrozen_later() -> None:
     backward(ddp)
 
 
+def two_models_in_another_order() -> None:
+    for model in [DDP(build()), DDP(build())][:: 1 if dist.get_rank() else -1]:
+        backward(model)
+
+
 def part_unused() -> None:
     model = build()
     ddp = DDP(model)
@@ -258,6 +263,12 @@ MISTAKES: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
         MismatchError,
         "the ranks are about to do different things in collective number 2; rank 1 is the first that differs (collective "
         "barrier instead of all_reduce(sum)):…",
+    ),
+    "two models in another order": (
+        two_models_in_another_order,
+        MismatchError,
+        "the ranks are about to do different things in collective number 10; rank 1 is the first that differs (label "
+        "2.bias, 2.weight, 0.bias, 0.weight instead of model 2: 2.bias, 2.weight, 0.bias, 0.weight):…",
     ),
     "gradients of another dtype": (
         gradients_of_another_dtype,

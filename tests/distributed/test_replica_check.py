@@ -43,7 +43,9 @@ def test_a_rank_with_another_update_is_found_after_the_first_step():
             with torch.no_grad():
                 model[2].bias *= 2
 
-    with pytest.raises(MismatchError, match=r"after step 1, parameter '2.bias' of rank 1 is not that of rank 0"):
+    with pytest.raises(
+        MismatchError, match=r"after step 1, parameter '2.bias' of rank 1 is not that of rank 0"
+    ):
         training(2, 2, disturb)
 
 

@@ -47,9 +47,10 @@ class Communicator:
     size    the number of ranks
     note    called with the signature of each collective, and the text of each message, as it begins
     leave   called once, when this rank closes it
+    models  how many models have had their gradients averaged here
     """
 
-    __slots__ = ("_checked", "_leave", "_note", "_now", "_port", "_submit", "name", "rank", "size", "transport")  # fmt: skip
+    __slots__ = ("_checked", "_leave", "_note", "_now", "_port", "_submit", "models", "name", "rank", "size", "transport")  # fmt: skip
 
     def __init__(
         self,
@@ -68,6 +69,7 @@ class Communicator:
         self._submit = port.submit
         self._now: Callable[..., bool] = getattr(port, "now", never)
         self._leave = leave
+        self.models = 0
         self._checked: set[guard.Signature] = set()  # sums that are defined for their dtype
 
     def __repr__(self) -> str:

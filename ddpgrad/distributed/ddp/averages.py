@@ -135,6 +135,9 @@ class Averages:
 
     def __init__(self, communicator: Communicator, nonfinite: str | None = None) -> None:
         self.communicator, self.scale = communicator, 1.0
+        communicator.models += 1
+        # Models of one structure must not be taken for one another where a rank uses them in another order.
+        self.prefix = f"model {communicator.models}: " if communicator.models > 1 else ""
         self.used: set[int] = set()
         self.steps, self.error = 0, ""
         self.weights: LossWeights | None = None  # since the first use, or a `join`

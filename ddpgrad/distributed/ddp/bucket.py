@@ -145,10 +145,10 @@ class Bucket(Times):
     """Flat memory for the gradients of some parameters, and the state of its reduction."""
 
     def __init__(
-        self, layout: Layout, names: Sequence[str], parameters: Sequence[Tensor], c: Communicator
+        self, layout: Layout, names: Sequence[str], parameters: Sequence[Tensor], c: Communicator, prefix: str
     ) -> None:
         self.layout = layout
-        self.label = ", ".join(names[i] for i in layout.indices)
+        self.label = prefix + ", ".join(names[i] for i in layout.indices)
         like = parameters[layout.indices[0]]._array
         backend = backend_for(like)
         # `host` is what the communicator reads; on a CPU, and with NCCL, the gradients lie there themselves.

@@ -256,7 +256,8 @@ class DistributedDataParallel(Module):
         buffers = [b for _, b in self._shared_buffers()]
         if buffers:
             src = 0 if self.joined is None else self.joined.first
-            broadcast(self.process_group.communicator, buffers, f"buffers of rank {src}", src)
+            label = f"{self.reducer.prefix}buffers of rank {src}"
+            broadcast(self.process_group.communicator, buffers, label, src)
 
     def _share_all(self, src: int, with_buffers: bool = True) -> None:
         """Make parameters and buffers those of rank `src`."""

@@ -154,10 +154,10 @@ class Reducer(Averages):
     def _bucket(self, layout: Layout) -> Bucket | SparseBucket:
         first = layout.indices[0]
         if first not in self.sparse:
-            return Bucket(layout, self.names, self.parameters, self.communicator)
+            return Bucket(layout, self.names, self.parameters, self.communicator, self.prefix)
         from .sparse_bucket import SparseBucket  # here, as few models have some
 
-        return SparseBucket(layout, self.names[first], self.parameters[first])
+        return SparseBucket(layout, self.prefix + self.names[first], self.parameters[first])
 
     def __del__(self) -> None:
         self.listen_no_more()
