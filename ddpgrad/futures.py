@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NoReturn, TypeVar
 
 T = TypeVar("T")
 S = TypeVar("S")
@@ -32,6 +32,9 @@ class Future(Generic[T]):
         self._done = False
         self._settling: int | None = None  # the thread that computes the value
         self._callbacks: list[Callable[[Future[T]], Any]] = []
+
+    def __reduce__(self) -> NoReturn:
+        raise RuntimeError("Can not pickle torch.futures.Future")
 
     def done(self) -> bool:
         """True when the value, or an error, is there; does not wait."""
@@ -69,6 +72,8 @@ class Future(Generic[T]):
 
     def then(self, callback: Callable[[Future[T]], S]) -> Future[S]:
         """A future of what `callback` makes of this one; it is called when this one is done."""
+        if not callable(callback):
+            raise TypeError(f"Future.then(): callback must be callable, got {type(callback).__name__}")
         following: Future[S] = Future(lambda: _after(self, callback), self.done)
         if self._done:
             following._settle()

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -117,6 +117,26 @@ def _same_randomness(state: Tensor | None) -> Iterator[None]:
         if state is not None:
             set_rng_state(state)
         yield
+
+
+def detach_variable(inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+    """`inputs`, with tensors cut from their history; they require gradients if they did before."""
+    if not isinstance(inputs, tuple):
+        raise RuntimeError(
+            f"Only tuple of tensors is supported. Got Unsupported input type: {type(inputs).__name__}"
+        )
+    return tuple(
+        value.detach().requires_grad_(value.requires_grad) if isinstance(value, Tensor) else value
+        for value in inputs
+    )
+
+
+def check_backward_validity(inputs: Iterable[Any]) -> None:
+    """Warn where no tensor of `inputs` requires a gradient."""
+    if not any(value.requires_grad for value in inputs if isinstance(value, Tensor)):
+        warnings.warn(
+            "None of the inputs have requires_grad=True. Gradients will be None", UserWarning, stacklevel=2
+        )
 
 
 def get_device_states(*args: Any) -> tuple[list[int], list[Tensor]]:

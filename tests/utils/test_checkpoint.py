@@ -12,6 +12,7 @@ import pytest
 
 import ddpgrad as torch
 from ddpgrad import nn
+from ddpgrad.utils import checkpoint as checkpoint_module
 from ddpgrad.utils.checkpoint import (
     CheckpointError,
     checkpoint,
@@ -351,3 +352,13 @@ def test_surrounding_hooks_and_hooks_inside():
 
     y = checkpoint(inside, x, use_reentrant=False)
     assert torch.autograd.grad(y.sum(), x)[0].tolist() == expected.tolist()
+
+
+def test_inputs_are_cut_from_their_history():
+    x = torch.ones(2, requires_grad=True)
+    other, number = checkpoint_module.detach_variable((x * 2, 3))
+    assert other.requires_grad and other.grad_fn is None and number == 3
+    with pytest.raises(RuntimeError, match="Only tuple"):
+        checkpoint_module.detach_variable(x)
+    with pytest.warns(UserWarning, match="None of the inputs"):
+        checkpoint_module.check_backward_validity([torch.ones(1), 3])

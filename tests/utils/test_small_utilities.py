@@ -1,5 +1,6 @@
 """Utilities by PyTorch's names: tensors that change places, memory that nobody wrote, files as tensors, the machine in words."""
 
+import pickle
 import subprocess
 import sys
 import threading
@@ -146,6 +147,10 @@ def test_the_value_of_a_future_may_come_from_another_thread():
     with pytest.warns(RuntimeWarning, match="ZeroDivisionError"):
         second.set_result(1)
     assert got[-1] == 3 and second.wait() == 1
+    with pytest.raises(RuntimeError, match="Can not pickle"):
+        pickle.dumps(first)
+    with pytest.raises(TypeError, match="callable"):
+        first.then(3)
 
 
 def test_weights_of_a_sampler_are_a_tensor_that_may_be_replaced():
