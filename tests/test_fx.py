@@ -150,6 +150,22 @@ def test_what_is_not_known_while_tracing_is_an_error_with_the_line():
     assert opaque(torch.ones(1)).item() == 2.0  # nothing stays replaced
 
 
+def test_tensors_are_made_in_traced_sizes():
+    def places(x):
+        row = torch.arange(0, x.shape[1], 2).sum() + torch.zeros(x.size(), dtype=x.dtype)
+        return row + torch.full((x.size(0), 1), 2.0, device=x.device) + torch.ones(x.shape)
+
+    traced = fx.symbolic_trace(places)
+    x = torch.ones(2, 5, dtype=torch.float64)
+    assert torch.equal(traced(x), places(x)) and traced(x).dtype is torch.float64
+    made = [
+        node.target
+        for node in traced.graph.nodes
+        if node.target in (torch.arange, torch.zeros, torch.full, torch.ones)
+    ]
+    assert made == [torch.arange, torch.zeros, torch.full, torch.ones]
+
+
 def test_leaves_wrapped_functions_and_given_arguments():
     traced = fx.symbolic_trace(calls_opaque)
     assert traced(torch.ones(1)).item() == 3.0 and traced(-torch.ones(1)).item() == 0.0

@@ -13,7 +13,7 @@ import functools
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from types import FunctionType, MemberDescriptorType
+from types import FunctionType, MemberDescriptorType, NoneType
 from typing import Any, Self, TypeVar
 
 import numpy as np
@@ -196,14 +196,30 @@ def overridable(function: C) -> C:
     return call  # type: ignore[return-value]
 
 
+_USUAL = frozenset(
+    {int, float, bool, complex, tuple, list, Tensor, NoneType}
+)  # of the arguments of factories
+
+
 def asking_modes(function: C) -> C:
-    """`function`, which makes tensors of what are none, and so asks modes only."""
+    """`function`, which makes tensors of what are none, and so asks modes; of its arguments, those of unusual classes.
+
+    What lies in tuples, and keywords, are asked when the call has failed.
+    """
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         if overriding and is_overridden((), {}):
             return ask(call, args, kwargs)
-        return function(*args, **kwargs)
+        for value in args:
+            if value.__class__ not in _USUAL and not isinstance(value, Tensor) and asks(value):
+                return ask(call, args, kwargs)
+        try:
+            return function(*args, **kwargs)
+        except (AttributeError, TypeError, RuntimeError, ValueError) as error:
+            if not is_overridden(args, kwargs):
+                raise
+            return ask(call, args, kwargs, None, error)
 
     call.__dict__.update(asks=True, inside=function)
     return call  # type: ignore[return-value]
