@@ -169,3 +169,18 @@ def test_large_products_refuse_lengths_that_differ(dtype: torch.dtype, length: i
     ):
         with pytest.raises(RuntimeError, match=r"size|shape|mismatch"):
             call()
+
+
+def test_factors_may_come_before_the_operands_as_they_once_did():
+    x, y = torch.arange(6.0).reshape(2, 3), torch.ones(2, 2)
+    distances = y.clone()
+    with pytest.warns(UserWarning, match="beta=1, alpha=-2"):
+        distances.addmm_(1, -2, x, x.t())
+    assert torch.equal(distances, y - 2 * (x @ x.t()))
+    with pytest.warns(UserWarning, match="deprecated"):
+        assert torch.equal(torch.addmv(2, y[0], y, y[0]), 2 * y[0] + y @ y[0])
+    with pytest.raises(TypeError, match="expected three tensors"):
+        torch.addmm(1, x, x, x, beta=2)
+    assert torch.equal(torch.addmm(y, y, y, beta=torch.tensor(3)), 3 * y + y @ y)
+    with pytest.raises(TypeError, match="must be Numbers, not str"):
+        torch.addmm(y, y, y, alpha="2")

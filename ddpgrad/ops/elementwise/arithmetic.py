@@ -97,6 +97,21 @@ def factor_first(name: str, keyword: str, args: tuple[Any, ...]) -> tuple[Any, .
     return (*operands, factor)
 
 
+def factors_first(
+    name: str, args: tuple[Any, ...], named: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments of a call in the former order: `addmm(beta, input, alpha, mat1, mat2)`, `x.addmm_(beta, alpha, a, b)`."""
+    operands = tuple([a for a in args if isinstance(a, Tensor)])
+    factors: dict[str, Any] = dict(
+        zip(("beta", "alpha"), (a for a in args if not isinstance(a, Tensor)), strict=False)
+    )
+    if len(operands) != 3 or len(args) > 5 or named:
+        raise TypeError(f"{name}(): expected three tensors, and beta= and alpha= by name")
+    shown = ", ".join(f"{key}={value}" for key, value in factors.items())
+    warn_program(f"{name}(): factors before the operands are deprecated; write {name}(..., {shown})")
+    return operands, factors
+
+
 def _category(value: Any) -> int:
     return value.dtype.category if isinstance(value, Tensor) else dtypes.scalar_category(value)
 

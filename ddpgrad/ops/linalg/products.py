@@ -13,6 +13,7 @@ from ...core.tensor import Tensor
 from ..creation.factories import as_element
 from ..dispatch.tensor_function import tensor_function
 from ..elementwise import binary, conversion
+from ..elementwise.arithmetic import factors_first
 from ..reduction import reduce
 from ..reduction.reduce import wrap_dim
 from ..shape import shape
@@ -180,6 +181,10 @@ def tensordot(a: Tensor, b: Tensor, dims: Any = 2) -> Tensor:
 def _factor(name: str, like: Tensor, factor: Any) -> Any:
     """`factor` for the dtype of `like`: cut to an integer for integers, as PyTorch does; a bool for bools."""
     category = like.dtype.category
+    if isinstance(factor, Tensor) and not factor.ndim:
+        factor = factor.item()
+    if not isinstance(factor, (bool, int, float, complex)) and not hasattr(factor, "__array__"):
+        raise TypeError(f"{name}(): beta and alpha must be Numbers, not {type(factor).__name__}")
     if category == 0:
         return bool(factor)
     return as_element(factor, like.dtype)  # which refuses what does not fit
@@ -216,6 +221,8 @@ def _rounded_once(function: F) -> F:
 
     @functools.wraps(function)
     def call(*args: Any, **named: Any) -> Tensor:
+        if len(args) > 3:
+            args, named = factors_first(function.__name__, args, named)
         if len(args) != 3:  # some are given by name
             bound = signature.bind(*args, **named)
             args, named = bound.args, bound.kwargs
