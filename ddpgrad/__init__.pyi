@@ -84,7 +84,7 @@ from .core.printing import (
 from .core.size import (
     channels_last as channels_last, channels_last_3d as channels_last_3d, contiguous_format as contiguous_format,
     Layout as _Layout, MemoryFormat as _MemoryFormat, preserve_format as preserve_format,
-    sparse_bsc as sparse_bsc, sparse_bsr as sparse_bsr, sparse_coo as sparse_coo, sparse_csc as sparse_csc,
+    jagged as jagged, sparse_bsc as sparse_bsc, sparse_bsr as sparse_bsr, sparse_coo as sparse_coo, sparse_csc as sparse_csc,
     sparse_csr as sparse_csr, strided as strided,
 )
 from .core.storage import (

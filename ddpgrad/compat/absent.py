@@ -97,10 +97,6 @@ PARTS = {
     "fx.experimental": Part(_GRAPHS, ""),
     "fx.experimental.symbolic_shapes": Part(_GRAPHS, "ShapeEnv guard_or_false guard_or_true"),
     "fx.experimental.proxy_tensor": Part(_GRAPHS, "get_proxy_mode? make_fx"),
-    "nested": Part(
-        "tensors are dense here; pad them, or use nn.utils.rnn.pack_sequence",
-        "as_nested_tensor nested_tensor nested_tensor_from_jagged",
-    ),
     "nn.attention.flex_attention": Part(
         "kernels are not generated from Python here; give nn.functional.scaled_dot_product_attention a mask",
         "AuxRequest BlockMask and_masks create_block_mask create_mask flex_attention noop_mask or_masks _DEFAULT_SPARSE_BLOCK_SIZE",

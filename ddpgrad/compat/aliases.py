@@ -45,6 +45,7 @@ MODULES = {
     "distributions": "extras.distributions",
     "fx": "extras.fx",
     "masked": "extras.masked",
+    "nested": "extras.nested",
     "fx._symbolic_trace": "extras.fx.tracer",
     "nn.utils.prune": "extras.prune",
     "quasirandom": "extras.quasirandom",

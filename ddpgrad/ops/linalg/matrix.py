@@ -151,7 +151,7 @@ def _check_no_matrix(a: Any, w: Any, bias: Tensor | None) -> None:
 
 
 def _adapt_linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> tuple[Any, ...]:
-    a, w = input._array, weight._array
+    a, w = input._operand, weight._operand  # type: ignore[attr-defined]
     if w.ndim != 2:
         _check_no_matrix(a, w, bias)
     if a.ndim == 0 or a.shape[-1] != w.shape[-1]:
