@@ -163,6 +163,7 @@ def test_captured_steps_round_to_16_bits_anew() -> None:
     for first in (0.5, 0.5, 0.5, 1.5):
         x = torch.linspace(first, 4, 20).bfloat16()
         assert torch.equal(captured(x), x.clamp(0.75, 3.5) + 1)
+    assert captured.code and captured.why_not is None
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])

@@ -87,7 +87,7 @@ def same(a: Any, b: Any) -> bool:
         return True
     if type(a) is not type(b):
         return False
-    if isinstance(a, np.ndarray):
+    if isinstance(a, (np.ndarray, np.generic)):
         return a.shape == b.shape and a.dtype == b.dtype and a.tobytes() == b.tobytes()
     if isinstance(a, (float, complex)):
         return repr(a) == repr(b)
