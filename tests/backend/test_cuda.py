@@ -280,6 +280,25 @@ def test_sums_at_repeated_places_are_the_same_bits_every_time(gpu: str):
 
 
 @pytest.mark.gpu
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, y, k: torch.logical_xor(x, y),
+        lambda x, y, k: torch.logical_not(x),
+        lambda x, y, k: x.index_add(0, k, y),
+        lambda x, y, k: x.scatter_add(0, k, y),
+        lambda x, y, k: x.index_put((k,), y, accumulate=True),
+        lambda x, y, k: x[0].index_add(0, k * 0, y),
+        lambda x, y, k: x[0].real.bfloat16().index_reduce(0, k[:1] * 0, y.real[:1].bfloat16(), "prod"),
+    ],
+)
+def test_what_cupy_lacks_for_complex_numbers_and_without_dimensions(function: Any, gpu: str):
+    x, y = torch.tensor([1 + 2j, 0, 3, 1j]), torch.tensor([1, 0, 2j, 1 - 1j])
+    k = torch.tensor([2, 1, 2, 0])
+    assert function(*(t.to(gpu) for t in (x, y, k))).tolist() == function(x, y, k).tolist()
+
+
+@pytest.mark.gpu
 def test_what_is_out_of_range_gives_nan(gpu: str):
     looked_up = F.embedding(torch.tensor([0, 3, -1], device=gpu), torch.ones(3, 2, device=gpu))
     assert torch.isnan(looked_up[:, 0]).tolist() == [False, True, True]

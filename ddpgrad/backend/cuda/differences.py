@@ -34,6 +34,7 @@ def differences() -> dict[str, Callable[..., Any]]:
     return {
         "argsort": argsort, "asarray": asarray, "clamp": clamp, "erf": erf, "from_host": from_host, "nonzero": nonzero, "on": on,
         "to_host": to_host, "tril": tril, "triu": triu, "where": where,
+        **{name: _logical(getattr(cupy, name)) for name in ("logical_and", "logical_or", "logical_xor", "logical_not")},
     }  # fmt: skip
 
 
@@ -65,6 +66,15 @@ def on(device: Device, function: Callable[..., Any], *args: Any) -> Any:
 def to_host(array: Array) -> np.ndarray:
     """A copy in host memory; waits for the work that computes the array."""
     return array.get()
+
+
+def _logical(ufunc: Any) -> Callable[..., Array]:
+    """A logical function, which CuPy has not got for complex numbers."""
+
+    def kernel(*operands: Array) -> Array:
+        return ufunc(*[x != 0 if x.dtype.kind == "c" else x for x in operands])
+
+    return kernel
 
 
 def where(condition: Array, input: Any, other: Any) -> Array:

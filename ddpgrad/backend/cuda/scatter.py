@@ -81,9 +81,7 @@ def embedding_backward(g: Array, indices: Array, num_embeddings: int, padding_id
 
 def index_put_add(input: Array, index: Any, value: Any) -> Array:
     """`input` with `value`, broadcast, added at `index`; repeated places add up."""
-    if input.dtype.kind == "c" or input.ndim == 0:
-        return NotImplemented
-    if isinstance(index, cupy.ndarray) and index.dtype.kind in "iu":  # whole rows
+    if isinstance(index, cupy.ndarray) and index.dtype.kind in "iu" and input.ndim:  # whole rows
         rows, width = input.shape[0], math.prod(input.shape[1:])
         places, shape = index % rows, (*index.shape, *input.shape[1:])
     else:
@@ -107,8 +105,11 @@ def scatter_reduce_by(
 
 
 def _scatter(input: Array, dim: int, index: Array, src: Array, reduce: str, include_self: bool) -> Array:
-    if input.dtype.kind == "c" or input.ndim == 0:
+    if input.dtype.kind == "c" and reduce != "sum":
         return NotImplemented
+    if not input.ndim:
+        lines = input.reshape(1), 0, index.reshape(-1), src.reshape(-1)
+        return _scatter(*lines, reduce, include_self).reshape(())
     covered = tuple(slice(n) for n in index.shape)
     # The flat place of element 0 of each line along `dim`, and from there index * step.
     lines = cupy.arange(input.size).reshape(input.shape)[(*covered[:dim], slice(1), *covered[dim + 1 :])]
@@ -126,8 +127,10 @@ def _combine_rows(
     if count and width:
         places = places.reshape(-1).astype(np.int64, copy=False)
         places, order = _sorted(places, rows)
-        values = contiguous(values.astype(out.dtype, copy=False))
-        _RUNS[reduce](places, order, values, rows, count, width, own, out, size=count * width)
+        values, sums = contiguous(values.astype(out.dtype, copy=False)), out
+        if out.dtype.kind == "c":  # real and imaginary parts are added up as two columns
+            sums, values, width = sums.view(out.real.dtype), values.view(out.real.dtype), 2 * width
+        _RUNS[reduce](places, order, values, rows, count, width, own, sums, size=count * width)
     return out
 
 

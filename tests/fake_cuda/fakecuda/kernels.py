@@ -10,7 +10,9 @@ from typing import Any
 from . import build
 
 _KERNEL = re.compile(r"__global__\s+void\s+(?:__launch_bounds__\([^)]*\)\s*)?(\w+)\s*\(")
-_EXTERN_SHARED = re.compile(r"extern\s+__shared__\s+(?:__align__\(\d+\)\s*)?([\w ]+?)\s+(\w+)\s*\[\s*\]\s*;")
+_EXTERN_SHARED = re.compile(
+    r"extern\s+__shared__\s+(?:__align__\(\d+\)\s*)?([\w :<>]+?)\s+(\w+)\s*\[\s*\]\s*;"
+)
 # What only works where each thread has a stack of its own.
 _WAITS = re.compile(r"__syncthreads|__shfl|__syncwarp|_sync\s*\(|fakecuda_(barrier|exchange)")
 _CUPY_HEADERS = ("complex.cuh", "carray.cuh", "atomics.cuh", "math_constants.h")
