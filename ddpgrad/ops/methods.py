@@ -7,9 +7,11 @@ from inspect import signature
 from types import FunctionType
 from typing import Any
 
+import numpy as np
+
 from ..autograd import accumulate, entry
 from ..backend import dtype as dtypes
-from ..core.overrides import DisableTorchFunction
+from ..core.overrides import DisableTorchFunction, overridable
 from ..core.tensor import Tensor
 from ..core.upcalls import declare_all_ops
 from .creation import data, draws, factories, interop
@@ -65,6 +67,18 @@ def _reflected(function: Any) -> Any:
     return method
 
 
+_divided = _reflected(F.div)
+
+
+@overridable
+def __rdiv__(self: Tensor, other: Any) -> Any:
+    """`2 / x`: a number times the reciprocal, as PyTorch has it. Its bits are not those of a quotient."""
+    if not isinstance(other, (int, float, complex, np.number)):
+        return _divided(self, other)
+    reciprocal = unary.reciprocal(self)
+    return reciprocal if other.__class__ is int and other == 1 else reciprocal * other
+
+
 def _invert(self: Tensor) -> Tensor:
     """`~self`: of bools the opposite, of integers the complement."""
     if self.dtype.category > 1:
@@ -95,13 +109,13 @@ def _attach_operators() -> None:
         "__gt__": binary.gt, "__ge__": binary.ge, "__and__": bitwise.bitwise_and, "__or__": bitwise.bitwise_or,
         "__xor__": bitwise.bitwise_xor, "__invert__": _invert, "__getitem__": index.subscript,
         "__eq__": binary.eq, "__ne__": binary.ne, "__setitem__": setitem.setitem,
-        "__rsub__": _reflected(F.sub), "__rtruediv__": _reflected(F.div),
+        "__rsub__": _reflected(F.sub), "__rtruediv__": __rdiv__,
         "__rpow__": _reflected(binary.pow), "__rmod__": _reflected(binary.remainder),
         "__rfloordiv__": _reflected(binary.floor_divide), "__rand__": bitwise.bitwise_and,
         "__ror__": bitwise.bitwise_or, "__rxor__": bitwise.bitwise_xor, "__pos__": arithmetic.positive,
         "__lshift__": bitwise.bitwise_left_shift, "__rshift__": bitwise.bitwise_right_shift,
         "__rlshift__": _reflected(bitwise.bitwise_left_shift), "__rrshift__": _reflected(bitwise.bitwise_right_shift),
-        "__rdiv__": _reflected(F.div), "__rmatmul__": _matmul_from_right, "__delitem__": _no_deletion,
+        "__rdiv__": __rdiv__, "__rmatmul__": _matmul_from_right, "__delitem__": _no_deletion,
     }  # fmt: skip
     for name, function in table.items():
         method = _as_method(function, operator=True)

@@ -144,3 +144,15 @@ def test_lists_are_written_in_place_like_their_tensors():
     assert whole[0].tolist() == [4, 6]
     with pytest.raises(TypeError, match="element of type float at pos 1"):
         torch._foreach_exp_([torch.ones(1), 1.0])
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
+def test_a_number_over_a_tensor_is_the_number_times_its_reciprocal(dtype: torch.dtype):
+    x = torch.arange(1, 50).to(dtype)
+    assert torch.equal(10 / x, x.reciprocal() * 10) and torch.equal(1 / x, x.reciprocal())
+    leaf = torch.tensor([2.0], dtype=dtype, requires_grad=True)
+    y = leaf * 1
+    quotient = 3 / y
+    y.add_(1)  # which the gradient of a reciprocal does not need
+    quotient.backward()
+    assert leaf.grad is not None and leaf.grad.item() == -0.75
