@@ -89,6 +89,15 @@ class Call:
                     f"{name}: expected f(*primals) to return only tensors, got unsupported type {type(out)}"
                 )
 
+    def require_numbers(self, name: str) -> None:
+        """As `require_tensors`, and `RuntimeError` for outputs that have no gradient."""
+        self.require_tensors(name)
+        for out in self.outputs:
+            if out.dtype.category < 2:
+                raise RuntimeError(
+                    f"{name}: All outputs of f must be floating-point or complex Tensors, got Tensor with dtype {out.dtype}"
+                )
+
     def gradients(
         self, seeds: Sequence[Tensor] | None, create_graph: bool = False, retain_graph: bool = True
     ) -> list[Tensor]:

@@ -63,7 +63,7 @@ def vjp(func: Func, *primals: Any, has_aux: bool = False) -> Any:
     (output, vjp_fn, aux).
     """
     call = Call(func, primals, {}, tuple(range(len(primals))), has_aux)
-    call.require_tensors("vjp(f, *primals)")
+    call.require_numbers("vjp(f, ...)")
 
     def vjp_fn(
         cotangents: Any, retain_graph: bool = True, create_graph: bool | None = None
@@ -161,7 +161,7 @@ def jacrev(func: Func, argnums: Argnums = 0, *, has_aux: bool = False, chunk_siz
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         _refuse_complex("jacrev", "inputs", args)
         call = Call(func, args, kwargs, argnums, has_aux)
-        call.require_tensors("vjp(f, *primals)")
+        call.require_numbers("vjp(f, ...)")
         _refuse_complex("jacrev", "outputs", call.output)
         return call.matrices([call.jacobian(i) for i in range(len(call.outputs))])
 

@@ -165,3 +165,9 @@ def test_what_a_nested_transform_leaves_behind_is_not_recorded():
     _, second = jvp(inner, (X,), (torch.ones_like(X),))
     close(second, -X.sin())
     assert not second.requires_grad
+
+
+@pytest.mark.parametrize("transform", [torch.func.vjp, lambda f, x: torch.func.jacrev(f)(x)])
+def test_whole_numbers_have_no_gradient(transform):
+    with pytest.raises(RuntimeError, match="must be floating-point or complex Tensors"):
+        transform(lambda x: (x * 2, x > 0), torch.ones(2))

@@ -1,5 +1,6 @@
 """In-place ops that change single elements: the same elements as out of place, in the same memory, without a copy."""
 
+import math
 import tracemalloc
 from collections.abc import Callable
 from typing import Any
@@ -156,3 +157,9 @@ def test_a_number_over_a_tensor_is_the_number_times_its_reciprocal(dtype: torch.
     y.add_(1)  # which the gradient of a reciprocal does not need
     quotient.backward()
     assert leaf.grad is not None and leaf.grad.item() == -0.75
+
+
+def test_the_inverse_error_function_may_be_changed_in_place():
+    x = torch.tensor([0.0], requires_grad=True)
+    torch.erfinv(x).mul_(2).backward()
+    assert x.grad is not None and abs(x.grad.item() - math.sqrt(math.pi)) < 1e-6

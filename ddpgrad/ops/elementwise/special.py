@@ -62,7 +62,12 @@ _ROOT_TWO_PI = math.sqrt(2 * math.pi)
 erf = _function("erf", lambda F, g, input: g * _TWO_BY_ROOT_PI * _gauss(F, input), method=True)
 erfc = _function("erfc", lambda F, g, input: g * -_TWO_BY_ROOT_PI * _gauss(F, input), method=True)
 erfinv = _function(
-    "erfinv", lambda F, g, out: g * F.exp(out * out) / _TWO_BY_ROOT_PI, "", -0.9, 0.9, method=True
+    "erfinv",
+    lambda F, g, input: g * F.exp(F.erfinv(input) ** 2) / _TWO_BY_ROOT_PI,
+    "",
+    -0.9,
+    0.9,
+    method=True,
 )
 erfcx = _function("erfcx", lambda F, g, out, input: g * (2 * input * out - _TWO_BY_ROOT_PI))
 ndtr = _function("ndtr", lambda F, g, input: g * F.exp(-0.5 * input * input) / _ROOT_TWO_PI)
