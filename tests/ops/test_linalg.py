@@ -345,14 +345,14 @@ def test_low_rank():
 
 
 @pytest.mark.parametrize("hermitian", [False, True])
-def test_ldl_of_an_indefinite_matrix(hermitian: bool):
+def test_ldl_of_an_indefinite_matrix(hermitian: bool, device: str):
     rng = np.random.default_rng(0)
     A = rng.standard_normal((2, 4, 4)) + 1j * rng.standard_normal((2, 4, 4)) * hermitian
-    A = torch.tensor(A + A.conj().swapaxes(-1, -2))
-    B = torch.tensor(rng.standard_normal((2, 4, 3)), dtype=A.dtype)
+    A = torch.tensor(A + A.conj().swapaxes(-1, -2), device=device)
+    B = torch.tensor(rng.standard_normal((2, 4, 3)), dtype=A.dtype, device=device)
     LD, pivots = torch.linalg.ldl_factor(A, hermitian=hermitian)
     solution = torch.linalg.ldl_solve(LD, pivots, B, hermitian=hermitian)
-    np.testing.assert_allclose((A @ solution).numpy(), B.numpy(), atol=1e-12)
+    np.testing.assert_allclose((A @ solution).cpu().numpy(), B.cpu().numpy(), atol=1e-12)
     with pytest.raises(NotImplementedError, match="linalg_ldl_factor_ex: self"):
         torch.linalg.ldl_factor(A.requires_grad_(), hermitian=hermitian).LD.sum().abs().backward()
     with pytest.raises(RuntimeError, match="is zero"):

@@ -16,6 +16,7 @@ from cupyx.scipy import special  # pyright: ignore[reportMissingImports]
 from ...core.errors import CaptureError
 from ..device import Device, capturing
 from ..dtype import bfloat16, numpy_of
+from ..registry import backend_of
 from . import own_gpu
 from .capture import NOT_FROM_HOST, constant
 from .library import check_index, use_current
@@ -34,6 +35,7 @@ def differences() -> dict[str, Callable[..., Any]]:
     return {
         "argsort": argsort, "asarray": asarray, "clamp": clamp, "erf": erf, "from_host": from_host, "nonzero": nonzero, "on": on,
         "to_host": to_host, "tril": tril, "triu": triu, "where": where,
+        "ldl_factor": _on_host("ldl_factor"), "ldl_solve": _on_host("ldl_solve"),
         **{name: _logical(getattr(cupy, name)) for name in ("logical_and", "logical_or", "logical_xor", "logical_not")},
     }  # fmt: skip
 
@@ -66,6 +68,21 @@ def on(device: Device, function: Callable[..., Any], *args: Any) -> Any:
 def to_host(array: Array) -> np.ndarray:
     """A copy in host memory; waits for the work that computes the array."""
     return array.get()
+
+
+def _on_host(name: str) -> Callable[..., Any]:
+    """A kernel of the CPU, which waits for its arrays: neither CuPy nor a library that it brings has one."""
+
+    def kernel(*args: Any) -> Any:
+        device = next(backend_of("cuda").device_of(x) for x in args if isinstance(x, cupy.ndarray))
+        found = getattr(backend_of("cpu"), name)(
+            *[to_host(x) if isinstance(x, cupy.ndarray) else x for x in args]
+        )
+        several = isinstance(found, tuple)
+        results = tuple(from_host(x, device) for x in (found if several else (found,)))
+        return results if several else results[0]
+
+    return kernel
 
 
 def _logical(ufunc: Any) -> Callable[..., Array]:

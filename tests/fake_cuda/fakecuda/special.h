@@ -47,6 +47,8 @@ static inline double erfcinv(double y) {
 }
 static inline float erfcinv(float y) { return (float)erfcinv((double)y); }
 static inline double normcdfinv(double p) { return -1.4142135623730951 * erfcinv(2 * p); }
+static inline float normcdfinvf(float p) { return (float)normcdfinv((double)p); }
+static inline float normcdff(float x) { return (float)normcdf((double)x); }
 
 // exp(x^2) erfc(x): as it stands where that loses no digits, else by its continued fraction (DLMF 7.9.1).
 static inline double erfcx(double x) {
