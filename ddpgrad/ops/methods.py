@@ -71,7 +71,7 @@ _divided = _reflected(F.div)
 
 
 @overridable
-def __rdiv__(self: Tensor, other: Any) -> Any:
+def __rdiv__(self: Tensor, other: Any) -> Tensor:
     """`2 / x`: a number times the reciprocal, as PyTorch has it. Its bits are not those of a quotient."""
     if not isinstance(other, (int, float, complex, np.number)):
         return _divided(self, other)
