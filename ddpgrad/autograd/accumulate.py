@@ -126,7 +126,7 @@ class AccumulateGrad(Node):
 def _keep_told(leaf: Tensor, grad: Tensor) -> None:
     """Add a gradient that somebody is told of, which may be of a class of its own."""
     if leaf._grad is not None:
-        leaf._grad = grad + leaf._grad
+        leaf._grad = grad + leaf._grad if mode.enabled else leaf._grad.add_(grad)
         return
     if grad.__class__ is Tensor:
         with DisableTorchDispatch():  # a copy, as above

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from ..core import spans
-from ..core.dispatching import is_told, telling, tells
+from ..core.dispatching import is_told, telling
 from ..core.taping import Tape, taping
 from ..core.tensor import Tensor
 from ..core.upcalls import run_node, tensor_vocabulary
@@ -91,10 +91,12 @@ def _wants_tensors(roots: Sequence[Edge], grads: Sequence[Tensor]) -> bool:
     """Whether somebody is told of the ops of this pass: a mode, or tensors of a class that the graph leads to."""
     if is_told(grads, {}):
         return True
+    if not Node.any_tells:
+        return False
     nodes = list(dict.fromkeys(node for node, _ in roots if node is not None))
     seen = set(nodes)
     for node in nodes:  # grows while it is walked
-        if node.tells or (isinstance(node, AccumulateGrad) and tells(node.variable)):
+        if node.tells:
             return True
         for below, _ in node.edges:
             if below is not None and below not in seen:

@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 from weakref import ref
 
 from ..core.upcalls import run_node
@@ -102,6 +102,7 @@ class Node:
     sees_undefined: bool = False
     # True when the node keeps Tensors, and wants gradients that are.
     tells: bool = False
+    any_tells: ClassVar[bool] = False  # whether any such node was ever recorded
     _hooks: dict[int, Any] | None = None
     _prehooks: dict[int, Any] | None = None
     _tensor_hooks: dict[int, dict[int, Any]] | None = None

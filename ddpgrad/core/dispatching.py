@@ -6,6 +6,7 @@ first, and by the same question (`overrides.py`), so that plain tensors pay noth
 
 from __future__ import annotations
 
+import copyreg
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -70,6 +71,13 @@ def tells(value: Any) -> bool:
     """Whether `value` is to be told of ops in this thread."""
     kind = type(value)
     return kind is not Tensor and thread.classes and thread.told and is_told_class(kind)
+
+
+def own_attributes(tensor: Tensor) -> dict[str, Any]:
+    """What a program has set on a tensor of a class of its own, in slots as well."""
+    names = [n for n in copyreg._slotnames(type(tensor)) if n not in Tensor.__slots__]  # type: ignore[attr-defined]
+    slots = {name: getattr(tensor, name) for name in names if hasattr(tensor, name)}
+    return slots | dict(tensor.__dict__)
 
 
 def flat(values: Iterable[Any]) -> Iterator[Any]:

@@ -238,7 +238,10 @@ def _torch_function(cls: Any, func: Any, types: Any, args: Any = (), kwargs: Any
     if not all(issubclass(cls, kind) for kind in types):
         return NotImplemented
     with DisableTorchFunctionSubclass():
-        result = func(*args, **(kwargs or {}))
+        if telling and is_told(args, kwargs or {}):  # also of what asks nobody
+            result = tell(func, args, kwargs or {})
+        else:
+            result = func(*args, **(kwargs or {}))
         return result if func in nowrap() else _as_class(result, cls)
 
 
@@ -358,6 +361,9 @@ def _joined(cls: Any, **options: Any) -> None:
     """Let a new subclass of Tensor have `Asking` for a base, unless it says that it is neither asked nor told."""
     super(Tensor, cls).__init_subclass__(**options)
     told = is_told_class(cls)
+    usual = getattr(cls.__torch_function__, "__func__", None) is _torch_function
+    if "__torch_dispatch__" in cls.__dict__ and "__torch_function__" not in cls.__dict__ and usual:
+        cls.__torch_function__ = staticmethod(disabled)  # as in PyTorch
     if (cls.__torch_function__ is disabled and not told) or "_operand" in cls.__dict__:
         return
     asking = _told() if told else _asking()

@@ -67,8 +67,11 @@ def printoptions(**options: Any) -> Iterator[None]:
         set_printoptions(**before)
 
 
-def format_tensor(tensor: Tensor) -> str:
-    """`tensor([1., 2.], grad_fn=<MulBackward0>)`, with device and dtype where they are not the default."""
+def format_tensor(tensor: Tensor, contents: str | None = None) -> str:
+    """`tensor([1., 2.], grad_fn=<MulBackward0>)`, with device and dtype where they are not the default.
+
+    contents: what stands for the elements of a tensor that has none itself.
+    """
     array: Any = tensor._array
     if isinstance(array, SparseArray):
         return _sparse(tensor, to_device(array, CPU))
@@ -82,7 +85,9 @@ def format_tensor(tensor: Tensor) -> str:
     parts = []
     if place != "cpu":
         parts.append(f"device='{tensor.device}'")
-    if place == "meta":
+    if contents is not None:
+        body = contents
+    elif place == "meta":
         body = "..."
         parts.append(f"size={tuple(array.shape)}")
         shown = tensor.dtype is not dtypes.get_default_dtype()

@@ -374,10 +374,10 @@ class Tensor(_Attributed):
     def __reversed__(self) -> Tensor:
         return self.flip(0) if self._array.ndim else self
 
-    def __repr__(self) -> str:
+    def __repr__(self, *, tensor_contents: str | None = None) -> str:
         from .printing import format_tensor
 
-        return format_tensor(self)  # type: ignore[arg-type] # the class that the stub has under this name
+        return format_tensor(self, tensor_contents)  # type: ignore[arg-type] # the class that the stub has under this name
 
     def __format__(self, spec: str) -> str:
         if self._array.ndim == 0 and not self.is_meta:

@@ -48,6 +48,11 @@ class Argument(NamedTuple):
         """Whether it may be left out."""
         return self.default_value is not inspect.Parameter.empty
 
+    @property
+    def is_write(self) -> bool:
+        """`is_mutable`, as arguments of PyTorch's own ops call it."""
+        return self.is_mutable
+
 
 @dataclass(frozen=True, repr=False)
 class Schema:

@@ -161,7 +161,7 @@ class UninitializedTensorMixin(Tensor):
     def __reduce_ex__(self, protocol: Any) -> Any:
         return type(self), (self.requires_grad, self.device, self.dtype)
 
-    def __repr__(self) -> str:
+    def __repr__(self, *, tensor_contents: str | None = None) -> str:
         return f"<{type(self).__name__}>"
 
 

@@ -19,6 +19,7 @@ import numpy as np
 from ..autograd.grad_mode import set_grad_enabled
 from ..backend.device import capturing
 from ..backend.registry import SparseArray, Unsupported
+from ..core.dispatching import is_told, telling
 from ..core.errors import CaptureError
 from ..core.tensor import Tensor
 from ..ops import VOCABULARY
@@ -100,7 +101,10 @@ class Elementwise(Optimizer):
             return loss
         for i, group in enumerate(self.param_groups):
             if group.get("differentiable"):
-                self._differentiable_step(group)
+                self._step_on_tensors(group, True)
+                continue
+            if telling and is_told(group["params"], {}):  # they have no memory that a kernel could write to
+                self._step_on_tensors(group, False)
                 continue
             options = _in_numbers(group)
             if capturing.now is not None and options["lr"].__class__ is float:  # each replay asks anew
@@ -209,8 +213,8 @@ class Elementwise(Optimizer):
                 skip = True
         return factor, skip
 
-    def _differentiable_step(self, group: dict[str, Any]) -> None:
-        """Update parameters and state in such a way that autograd can go back through it."""
+    def _step_on_tensors(self, group: dict[str, Any], recorded: bool) -> None:
+        """Update parameters and state by ops. recorded: in such a way that autograd can go back through it."""
         names = self._state_names(group)
         for parameter in group["params"]:
             grad = parameter._grad
@@ -229,7 +233,7 @@ class Elementwise(Optimizer):
                     scalars[name] = value._array.reshape(-1)
             run = Run((parameter,), (), scalars, {parameter} if fresh else set())
             arrays = [name for name in names if name not in SCALARS]
-            with set_grad_enabled(True):
+            with set_grad_enabled(recorded):
                 rule, numbers, decay, shrink = self._update(group, run, None)
                 before = parameter.clone()  # the rule's gradients may need it, and it is about to change
                 grad = -grad if group["maximize"] else grad

@@ -11,6 +11,8 @@ from ..backend import dtype as dtypes
 from ..backend.elementary.shape import address_of, part
 from ..backend.layout import Dims, in_order, is_in_order, order_of_leaf
 from ..backend.registry import backend_for, to_device
+from ..core.dispatching import full_like as told_like
+from ..core.dispatching import telling, tells
 from ..core.tensor import Tensor, wrap
 
 Array = Any
@@ -103,6 +105,8 @@ def laid_out(array: Array, dims: Dims | None) -> Array:
 
 def zeros_like(parameter: Tensor) -> Tensor:
     """State for a parameter: zeros of its shape, dtype, device and order in memory, on the same ranks."""
+    if telling and tells(parameter):
+        return told_like(parameter, 0)
     array, state = parameter._array, parameter.data
     state._array = laid_out(backend_for(array).new_zeros(array, array.shape), order(array))
     return state
@@ -110,6 +114,8 @@ def zeros_like(parameter: Tensor) -> Tensor:
 
 def full_like(parameter: Tensor, value: float) -> Tensor:
     """State for a parameter: `value` in every place, in both parts of complex numbers."""
+    if telling and tells(parameter):
+        return told_like(parameter, value)
     state = zeros_like(parameter)
     real(state._array)[...] = value
     return state

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any, ClassVar, TypeAlias
 
 from ..autograd.grad_mode import enable_grad
+from ..core.dispatching import is_told, telling
 from ..core.errors import CaptureError
 from ..core.taping import taped
 from ..core.tensor import Tensor
@@ -86,6 +87,9 @@ class Optimizer(HasHooks):
                     continue
                 if grad._grad_fn is not None or grad._requires_grad:
                     parameter._grad = grad = grad.detach()
+                if telling and is_told((grad,), {}):
+                    grad.zero_()
+                    continue
                 grad._array[...] = 0
                 grad._versions[0] += 1
 

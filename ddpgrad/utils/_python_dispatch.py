@@ -51,6 +51,10 @@ BaseTorchDispatchMode = TorchDispatchMode
 
 
 def _push_mode(mode: Any) -> None:
+    if isinstance(mode.__torch_dispatch__.__self__, type):
+        raise RuntimeError(
+            "Defining your mode's `__torch_dispatch__` as a classmethod is not supported, please make it a regular method"
+        )
     watch(mode)
     enter(mode, told=True)
 

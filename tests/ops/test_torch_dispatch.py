@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import copy
+import pickle
 from typing import Any
 
 import pytest
 
 import ddpgrad as torch
 from ddpgrad.compat._C import _disabled_torch_function_impl
+from ddpgrad.core.errors import NoElementsError
 from ddpgrad.nn import functional as F
 from ddpgrad.utils._mode_utils import no_dispatch
 from ddpgrad.utils._python_dispatch import (
@@ -263,3 +265,81 @@ def test_gradients_of_what_changes_in_place():
     assert torch.allclose(a.grad.elem, p.grad)
     with pytest.raises(RuntimeError, match="leaf"):
         a.mul_(2)
+
+
+def test_what_a_class_cannot_answer_is_an_error():
+    class Wrong(torch.Tensor):
+        @classmethod
+        def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            return "no tensor"
+
+    assert Wrong.__torch_function__ is _disabled_torch_function_impl
+    with pytest.raises(RuntimeError, match="Unable to cast 'no tensor'"):
+        torch.ones(2).as_subclass(Wrong).neg()
+    x = Wrapped(torch.ones(2))
+    for read in (x.tolist, x.numpy):
+        with pytest.raises(RuntimeError, match="not supported for tensor subclasses"):
+            read()
+    with pytest.raises(NoElementsError, match="__torch_dispatch__"):
+        x._array += 1
+
+    class Plain(torch.Tensor):
+        pass
+
+    with pytest.raises(TypeError, match="Plain must define __torch_dispatch__"):
+        torch.Tensor._make_wrapper_subclass(Plain, (2,))
+
+    class OfClass(TorchDispatchMode):
+        @classmethod
+        def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            return None
+
+    with pytest.raises(RuntimeError, match="classmethod"), OfClass():
+        pass
+
+
+def test_copies_pickles_and_texts_of_a_class_without_memory():
+    x = Wrapped(torch.arange(3.0))
+    x.note = [1]
+    copied = copy.deepcopy(x)
+    assert copied.elem.tolist() == [0.0, 1.0, 2.0] and copied.note == [1] and copied.note is not x.note
+    again = pickle.loads(pickle.dumps(x))
+    assert type(again) is Wrapped and again.elem.tolist() == [0.0, 1.0, 2.0] and again.stride() == (1,)
+    assert torch.Tensor.__repr__(x, tensor_contents="...") == "Wrapped(...)"
+
+
+@pytest.mark.parametrize("optimizer", [torch.optim.SGD, torch.optim.Adam, torch.optim.RMSprop])
+def test_training_of_a_class_without_memory(optimizer):
+    trained = []
+    for make in (Wrapped, torch.clone):
+        p = torch.nn.Parameter(make(torch.arange(1.0, 5.0)))
+        steps = optimizer([p], lr=0.1)
+        for _ in range(2):
+            steps.zero_grad(set_to_none=False)
+            (p * p).sum().backward()
+            norm = torch.nn.utils.clip_grad_norm_([p], 1.0)
+            steps.step()
+        trained.append([getattr(t, "elem", t.detach()) for t in (p, norm)])
+    for one, other in zip(*trained, strict=True):
+        assert torch.allclose(one, other)
+
+
+def test_custom_ops_are_told():
+    op = torch.library.custom_op("tests::told", mutates_args=())(_doubled)
+    op.register_autograd(lambda ctx, g: g * 2)
+    seen: list[str] = []
+
+    class Names(TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            seen.append(str(func))
+            return func(*args, **(kwargs or {}))
+
+    with Names():
+        op(torch.zeros(2).requires_grad_())
+    x = Wrapped(torch.ones(2), True)
+    op(x).sum().backward()
+    assert seen == ["aten.zeros.default", "tests.told.default"] and x.grad.elem.tolist() == [2.0, 2.0]
+
+
+def _doubled(x: torch.Tensor) -> torch.Tensor:
+    return x * 2

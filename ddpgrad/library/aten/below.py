@@ -7,7 +7,8 @@ from functools import partial
 from typing import Any
 
 from ...autograd.grad_mode import mode
-from ...core.dispatching import dispatch, flat, is_told, telling, tells, thread
+from ...autograd.nodes import Node
+from ...core.dispatching import dispatch, flat, is_told, own_attributes, telling, tells, thread
 from ...core.tensor import Tensor
 from ...ops.dispatch.declare import Op
 from ...ops.dispatch.node import record
@@ -70,6 +71,9 @@ class Running:
         return True
 
 
+_RESULTS = (Tensor, tuple, list, bool, int, float, complex, type(None))
+
+
 def below(
     call: Call,
     compute: Callable[[], Any],
@@ -95,6 +99,10 @@ def below(
         result = dispatch(func, call.args, call.kwargs)
     finally:
         mode.enabled, thread.running = before, around
+    if not isinstance(result, _RESULTS):
+        raise RuntimeError(
+            f"Unable to cast {result!r}, which __torch_dispatch__ returned for {func}, to Tensor"
+        )
     if running is None:
         return result
     outs = [t for t in flat((result,)) if isinstance(t, Tensor)]
@@ -146,6 +154,7 @@ def by_rules(op: Op, values: Sequence[Any], result: Any) -> bool:
     given = tuple(raw[i] for i in op.tensors)
     node: Any = record(op, given, raw, out, more)
     node.__class__ = ToldNode
+    Node.any_tells = True
     if "out" in op.keep and node._kept is not None:
         place = op.keep.index("out")
         if node._kept[place] is not None:
@@ -162,17 +171,8 @@ def bare(tensor: Tensor) -> Tensor:
     for slot in ("_array", "_versions"):
         setattr(copy, slot, getattr(tensor, slot))
     copy._requires_grad, copy._grad_fn, copy._output_nr, copy._view = False, None, 0, None
-    for base in kind.__mro__:
-        names = (
-            base.__dict__.get("__slots__", ())
-            if not base.__module__.startswith(__name__.partition(".")[0])
-            else ()
-        )
-        for name in (names,) if isinstance(names, str) else names:
-            if hasattr(tensor, name) and name not in ("__dict__", "__weakref__"):
-                setattr(copy, name, getattr(tensor, name))
-    for name, value in vars(tensor).items():
-        copy.__dict__[name] = value
+    for name, value in own_attributes(tensor).items():
+        setattr(copy, name, value)
     return copy
 
 

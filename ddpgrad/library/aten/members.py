@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 from typing import Any
 
+from ...autograd.grad_mode import no_grad
 from ...backend import device as devices
 from ...backend import dtype as dtypes
 from ...backend.meta.array import MetaArray, steps_in_order
-from ...core.dispatching import in_mode, tell_in_place, tell_part, told_members
+from ...core.dispatching import in_mode, is_told_class, own_attributes, tell_in_place, tell_part, told_members
+from ...core.errors import NoElementsError
 from ...core.tensor import Tensor, wrap
 
 
@@ -16,6 +19,20 @@ def _device(self: Tensor) -> devices.Device:
     """The device that the tensor says it is on."""
     claimed = self.__dict__.get("_claimed_device")
     return claimed or Tensor.device.fget(self)  # type: ignore[attr-defined]
+
+
+class Bodiless(MetaArray):
+    """The array of a tensor that is without memory: how it is shaped. What computes with it has asked nobody, and fails."""
+
+    __slots__ = ()
+
+    def _refuse(self, *args: Any, **kwargs: Any) -> Any:
+        raise NoElementsError(
+            "a tensor without memory of its own, as _make_wrapper_subclass makes it, has met a function that does not tell its "
+            "__torch_dispatch__ what it does"
+        )
+
+    __array_ufunc__ = __array_function__ = __setitem__ = astype = copy = fill = _refuse
 
 
 def make_wrapper(
@@ -36,6 +53,8 @@ def make_wrapper(
     storage_size: Any = None,
 ) -> Any:
     """A tensor without memory, of a class that answers for it: what `Tensor._make_wrapper_subclass` makes."""
+    if not is_told_class(cls):
+        raise TypeError(f"{cls.__name__} must define __torch_dispatch__")
     kind = (dtypes.of(dtype) if dtype is not None else dtypes.get_default_dtype()).numpy
     shape = tuple(int(n) for n in size)
     steps = (
@@ -43,7 +62,8 @@ def make_wrapper(
         if strides is None
         else tuple(int(n) * kind.itemsize for n in strides)
     )
-    made = wrap(MetaArray(shape, kind, None, steps), cls)
+    made = wrap(Bodiless(shape, kind, None, steps), cls)
+    made._claimed_offset = int(storage_offset or 0)
     made._claimed_device = devices.of(device if device is not None else devices.default())
     if requires_grad:
         made._requires_grad = True
@@ -61,12 +81,96 @@ def _told(name: str) -> Any:
 
 _data: Any = Tensor.__dict__["data"]
 
+
+def _has_no_memory(self: Tensor) -> bool:
+    return isinstance(self._array, MetaArray)
+
+
+def _storage_offset(self: Tensor) -> int:
+    """Where the first element lies in the memory that the tensor says it has."""
+    return self.__dict__["_claimed_offset"] if _has_no_memory(self) else _offset(self)
+
+
+def _refused(name: str) -> Any:
+    def method(self: Tensor, *args: Any, **kwargs: Any) -> Any:
+        raise RuntimeError(f".{name}() is not supported for tensor subclasses.")
+
+    return method
+
+
+def _deepcopy(self: Tensor, memo: dict[int, Any]) -> Any:
+    """What `clone` gives, with copies of the attributes."""
+    if not _has_no_memory(self):
+        return _copied(self, memo)
+    if self._grad_fn is not None:
+        raise RuntimeError(
+            "Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol at the moment"
+        )
+    if id(self) in memo:
+        return memo[id(self)]
+    with no_grad():
+        made: Any = self.clone()
+    if type(made) is not type(self):
+        raise RuntimeError(
+            f"The default implementation of __deepcopy__() for wrapper subclasses only works for types whose clone() returns "
+            f"another of them; got {type(made).__name__} for {type(self).__name__}"
+        )
+    memo[id(self)] = made
+    made._requires_grad = self._requires_grad
+    for name, value in own_attributes(self).items():
+        setattr(made, name, copy.deepcopy(value, memo))
+    if self._grad is not None:
+        made._grad = copy.deepcopy(self._grad, memo)
+    return made
+
+
+def rebuild_wrapper(
+    kind: type,
+    size: Any,
+    strides: Any,
+    offset: int,
+    dtype: Any,
+    device: str,
+    requires_grad: bool,
+    attributes: Any,
+) -> Any:
+    """The tensor without memory that a pickle describes."""
+    made = make_wrapper(
+        kind,
+        size,
+        strides=strides,
+        storage_offset=offset,
+        dtype=dtype,
+        device=device,
+        requires_grad=requires_grad,
+    )
+    for name, value in attributes.items():
+        setattr(made, name, value)
+    return made
+
+
+def _reduce_ex(self: Tensor, protocol: Any) -> Any:
+    if not _has_no_memory(self):
+        return _reduced(self, protocol)
+    form = tuple(self.shape), self.stride(), _storage_offset(self), self.dtype, str(self.device)
+    return rebuild_wrapper, (type(self), *form, self._requires_grad, own_attributes(self))
+
+
+_offset, _copied, _reduced = (
+    getattr(Tensor, name) for name in ("storage_offset", "__deepcopy__", "__reduce_ex__")
+)
+
 _MEMBERS: dict[str, Any] = {
+    "storage_offset": _storage_offset,
+    "numpy": _refused("numpy"),
+    "tolist": _refused("tolist"),
+    "__deepcopy__": _deepcopy,
+    "__reduce_ex__": _reduce_ex,
     "device": property(_device),
     "is_meta": property(lambda self: _device(self).type == "meta"),
     "is_cuda": property(lambda self: _device(self).type == "cuda"),
     "is_cpu": property(lambda self: _device(self).type == "cpu"),
-    "data": property(_told("detach"), _data.fset, _data.fdel),
+    "data": property(_told("data"), _data.fset, _data.fdel),
     "__iter__": lambda self: iter(self.unbind(0)),
 }
 
@@ -114,7 +218,7 @@ def unwatch(user: object) -> None:
 
 
 def _watched(name: str, known: Any) -> Any:
-    told = _told("detach" if name == "data" else name)
+    told = _told(name)
     if isinstance(known, property):
         assert known.fget is not None
         return property(lambda self: told(self) if in_mode() else known.fget(self), known.fset, known.fdel)  # type: ignore[misc]

@@ -13,7 +13,7 @@ from typing import Any
 
 from ...autograd.grad_mode import mode
 from ...backend.meta.array import MetaArray
-from ...core.dispatching import DisableTorchDispatch, passed
+from ...core.dispatching import DisableTorchDispatch, passed, tells
 from ...core.size import contiguous_format
 from ...core.tensor import Tensor
 from ...ops.creation.data import tensor
@@ -196,6 +196,14 @@ _ITEM = Tensor.item
 
 @parts_of("detach")
 def _detach(input: Tensor) -> Any:
+    out = below(Call("detach", (input,)), lambda: _DETACH(input), recorded=False)
+    if tells(out) and out is not input:
+        out._versions = input._versions
+    return out
+
+
+@parts_of("data")
+def _data(input: Tensor) -> Any:
     return below(Call("detach", (input,)), lambda: _DETACH(input), recorded=False)
 
 

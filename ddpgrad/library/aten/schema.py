@@ -110,6 +110,17 @@ _SEVERAL = frozenset(("split", "split_with_sizes", "unbind"))
 _WRITING = "__iand__ __ior__"
 
 
+OF_THEMSELVES = frozenset(
+    ("copy_", "fill_", "zero_", "normal_", "uniform_", "random_", "resize_", "bernoulli_", "exponential_")
+)
+_RESULTS = {"native_layer_norm": 3, "native_group_norm": 3, "native_batch_norm": 3, "sort": 2, "topk": 2, "kthvalue": 2,
+            "mode": 2, "cummax": 2, "cummin": 2, "var_mean": 2, "std_mean": 2, "nll_loss_forward": 2, "aminmax": 2,
+            "_unique2": 3, "_scaled_dot_product_flash_attention_for_cpu": 2}  # fmt: skip
+_RESULTS |= {f"max_pool{n}d_with_indices": 2 for n in (1, 2, 3)} | {
+    f"{n}.dim": 2 for n in ("max", "min", "median", "nanmedian")
+}
+
+
 def _kind(parameter: inspect.Parameter) -> str:
     annotation = str(parameter.annotation)
     for word, kind in (
@@ -138,12 +149,18 @@ def _kind(parameter: inspect.Parameter) -> str:
 def schema_of(name: str, overload: str) -> Schema:
     """The schema of `aten.<name>.<overload>`."""
     writes = name.endswith("_") and not name.endswith("__")
-    function = implementations.of(name, overload)
+    function = implementations.of(
+        name.rstrip("_") if writes and name not in OF_THEMSELVES else name, overload
+    )
     arguments: list[Argument] = []
     view = name in VIEWS
     signature = inspect.signature(function)
     for place, parameter in enumerate(signature.parameters.values()):
-        if parameter.kind is parameter.VAR_KEYWORD or (parameter.name == "out" and "out" not in overload):
+        if (
+            parameter.name == "former"
+            or parameter.kind is parameter.VAR_KEYWORD
+            or (parameter.name == "out" and "out" not in overload)
+        ):
             continue
         called = "self" if not place and parameter.name in ("input", "x") else parameter.name
         kind = _kind(parameter)
@@ -161,6 +178,7 @@ def schema_of(name: str, overload: str) -> Schema:
     kind = "Tensor[]" if name in _SEVERAL else "Tensor"
     op = OPS.get(name)
     count = op.outputs if op is not None and name not in _SEVERAL else 1
+    count = _RESULTS.get(f"{name}.{overload}", _RESULTS.get(name, count))
     returns = tuple(Argument("", kind, None, False, False, alias) for _ in range(count))
     return Schema(f"aten::{name}", "" if overload == "default" else overload, tuple(arguments), returns)
 

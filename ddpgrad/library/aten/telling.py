@@ -28,6 +28,7 @@ from .below import OF_OPS, PARTS, bare, below, by_rules
 from .leaves import IN_PLACE, LEAVES
 from .names import FIRST, Call, call_of
 
+_DATA = Tensor.__dict__["data"].fget
 _INITIAL_VALUES = f"{__name__.partition('.')[0]}.nn.init"
 
 
@@ -37,6 +38,9 @@ _INITIAL_VALUES = f"{__name__.partition('.')[0]}.nn.init"
 @dispatching.tell.register
 def tell(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """The result of `function(*args, **kwargs)`, of whose ops somebody is to be told."""
+    known = getattr(function, "__self__", None)
+    if isinstance(known, property):  # a property is read, or written to
+        return PARTS["data"](*args) if known.fget is _DATA and len(args) < 3 else function(*args)
     attributes = getattr(function, "__dict__", {})
     op: Op | None = attributes.get("op")
     name = getattr(function, "__name__", "")
@@ -56,6 +60,8 @@ def tell(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str,
             result = below(call, lambda: passed(function, args, given))
             if given.get("requires_grad") and isinstance(result, Tensor):
                 return result.requires_grad_()
+            if isinstance(result, list):
+                return tuple(result)
             if type(result) is tuple and hasattr(return_types, name):
                 return getattr(return_types, name)._make(result)
             return result[0] if isinstance(result, tuple) and call.name in FIRST else result
@@ -143,6 +149,8 @@ def tell_in_place(
         if op is not None and any(map(tells, flat(args))):
             return _recorded_in_place(call, op, target, args, kwargs)
     result = below(call, lambda: passed(function, args, kwargs))
+    if tells(target):
+        target._versions[0] += 1
     return target if result is None else result
 
 

@@ -14,9 +14,10 @@ from functools import reduce
 from types import GeneratorType
 from typing import Any
 
-from ... import Tensor, full, no_grad, norm, stack
+from ... import Tensor, clamp, full, no_grad, norm, stack
 from ...backend.dtype import promote_types
 from ...backend.registry import alike, backend_for, stored, to_device
+from ...core.dispatching import is_told, telling
 from ...core.taping import taped
 from ...core.tensor import wrap
 from ...ops.dispatch import update as _update  # noqa: F401  registers the kernels' portable bodies
@@ -43,7 +44,8 @@ def get_total_norm(
     norm_type = float(norm_type)
     if not parts:
         return full((), 0.0)
-    if norm_type == 2.0:
+    told = telling and is_told(parts, {})
+    if norm_type == 2.0 and not told:
         total = _euclidean(parts)
     else:
         wholes = (part.whole() if _is_part(part) else part for part in parts)  # type: ignore[attr-defined]
@@ -87,6 +89,11 @@ def clip_grads_with_norm_(
 ) -> None:
     """Scale the gradients by max_norm / total_norm where that is below 1."""
     gradients = _gradients(parameters)
+    if telling and is_told(gradients, {}):
+        factor = clamp(max_norm / (total_norm + 1e-6), max=1.0)
+        for grad in gradients:
+            grad.mul_(to(factor, grad.device))
+        return
     for device, arrays in alike([stored(grad._array) for grad in gradients]):
         backend = backend_for(arrays[0])
         if device.type != "cpu":

@@ -10,6 +10,7 @@ import numpy as np
 from ...backend import dtype as dtypes
 from ...backend.device import CPU, Device
 from ...backend.registry import SparseArray, to_device
+from ...core.dispatching import DisableTorchDispatch
 from ...core.overrides import DisableTorchFunction
 from ...core.size import SPARSE, Layout, sparse_coo, sparse_csr, strided
 from ...core.tensor import Tensor, wrap
@@ -76,7 +77,7 @@ def as_subclass(self: Tensor, cls: type) -> Tensor:
     """The same memory and history as an instance of `cls`, a subclass of Tensor."""
     if not issubclass(cls, Tensor):
         raise TypeError(f"as_subclass(): {cls.__name__} is no subclass of Tensor")
-    with DisableTorchFunction():
+    with DisableTorchFunction(), DisableTorchDispatch():
         out = self.detach() if _is_sparse(self) else alias(self)
     try:
         out.__class__ = cls

@@ -11,6 +11,7 @@ from ...autograd.views import check_writable
 from ...backend.overwriting import overwriting
 from ...backend.registry import backend_for
 from ...core.modes import recorders
+from ...core.overrides import ask, is_overridden, overriding
 from ...core.tensor import Tensor
 from .inplace import any_requires_grad
 from .overlap import refuse_overlap
@@ -26,6 +27,8 @@ def directly(inplace: Callable[..., Tensor], function: Callable[..., Tensor]) ->
 
     @functools.wraps(inplace)
     def method(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        if overriding and is_overridden((input, *args), kwargs):
+            return ask(method, (input, *args), kwargs)
         if _keeps_or_shares(input, args, kwargs):
             refuse_overlap(function.__name__, input, (*args, *kwargs.values()))
             return inplace(input, *args, **kwargs)
