@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 from ..backend.registry import Backend
-from ..core.classes import seen, shown, walked
+from ..core.classes import prepare, seen, shown, walked
 from ..core.errors import GraphError
 from ..core.tensor import Tensor
 from ..core.view import View
@@ -253,6 +253,8 @@ def _join(
 ) -> tuple[Any, ...]:
     """The outputs of forward as they go to the user: in the graph when `recording`."""
     ctx = node.ctx
+    if recording:
+        prepare(outputs)
     for t in ctx.dirty_tensors:
         if not _among(t, args):
             warnings.warn(

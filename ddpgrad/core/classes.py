@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from .tensor import Tensor, wrap
@@ -28,6 +28,13 @@ def seen(tensor: Tensor) -> Any:
     other._versions, other._requires_grad = tensor._versions, tensor._requires_grad
     other._grad_fn, other._output_nr = tensor._grad_fn, tensor._output_nr
     return other
+
+
+def prepare(values: Iterable[Any]) -> None:
+    """Let those of the tensors that are of such a class be recorded as results of a function."""
+    for value in values:
+        if value.__class__ in plain and not value._requires_grad:
+            value.compute()
 
 
 def walked(value: Any) -> Any:

@@ -212,6 +212,13 @@ def test_gradients_go_into_dtensors_and_out_of_them():
             "No device mesh is currently active",
         ),
         (lambda x: x @ x, RuntimeError, "5x6 and 5x6"),
+        (lambda x: DTensor.from_local(A, x.device_mesh, shape=(5, 6)), RuntimeError, "both shape and stride"),
+        (
+            lambda x: DTensor.from_local(A[dist.get_rank() :], x.device_mesh, [Shard(0)], run_check=True),
+            ValueError,
+            "Inconsistent tensor metadata",
+        ),
+        (lambda x: distribute_tensor(x, x.device_mesh, [Shard(1)]), ValueError, "to a different placements"),
     ],
 )
 def test_mistakes_are_told(mistake, error, text):
@@ -220,6 +227,31 @@ def test_mistakes_are_told(mistake, error, text):
             mistake(distribute_tensor(A, mesh, [Shard(0)]))
 
     on(2, program)
+
+
+def test_functions_of_a_program_s_own_have_gradients():
+    class Square(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return x * x
+
+        @staticmethod
+        def backward(ctx, g):
+            return 2 * ctx.saved_tensors[0] * g
+
+    def program(mesh):
+        (x,) = placed(mesh, (A, Shard(0)))
+        (Square.apply(x) + Square.apply(x * 1)).sum().backward()
+        torch.testing.assert_close(x.grad.full_tensor(), 4 * A)
+        made = [x.new_zeros(5, 6), x.new_full((2,), 3.0), torch.empty_like(x, requires_grad=True)]
+        return [(type(t).__name__, str(t.placements[0]), t.requires_grad) for t in made]
+
+    assert on(2, program)[0] == [
+        ("DTensor", "S(0)", False),
+        ("DTensor", "R", False),
+        ("DTensor", "S(0)", True),
+    ]
 
 
 def test_optimizers_that_are_made_of_ops_update_parts():

@@ -194,7 +194,7 @@ def test_meshes_have_lines_groups_and_places():
     ("mistake", "error", "text"),
     [
         (lambda: fully_shard(Words(), mesh=DeviceMesh("cpu", [[1, 0], [2, 3]])), NotImplementedError, "have to ascend along each"),
-        (lambda: distribute_tensor(torch.ones(4), grid(2, 2), [Shard(0)]), ValueError, "for each of the 2 dimensions"),
+        (lambda: distribute_tensor(torch.ones(4), grid(2, 2), [Shard(0)]), ValueError, "must have the same length"),
         (lambda: DeviceMesh("cpu", [[0, 1], [1, 2]]), RuntimeError, "each rank once"),
         (lambda: grid(2, 2)["rows"], KeyError, "Invalid mesh_dim_name 'rows'"),
         (lambda: grid(2, 2).get_group(), RuntimeError, "say which of the 2 dimensions"),

@@ -13,12 +13,12 @@ from ...backend.registry import to_device
 from ...core.classes import classes
 from ...core.classes import plain as plain_forms
 from ...core.overrides import ASKED_FIRST, DisableTorchFunctionSubclass, asks, overriding
-from ...core.size import Size
 from ...core.tensor import Tensor, wrap
 from ...nn.parameter import Parameter
 from ..device_mesh import DeviceMesh, current_mesh
 from ..tensor_work import on_host
 from . import mesh_indexing, mesh_rules, mesh_view_rules  # noqa: F401  fill the tables
+from .described import Described
 from .history import AccumulateParts, joined_of, local_of
 from .history import placed as moved
 from .layout import Layout, Placement, Replicate, Shard, layout_of
@@ -30,7 +30,7 @@ from .parts import WHY_NOT, placed, plain
 from .rows import Rows
 
 
-class DTensor(Rows, Tensor):
+class DTensor(Described, Rows, Tensor):
     """A tensor of the shape of the whole; this rank's part is `to_local()`, all of it `full_tensor()`.
 
     Functions of DTensors compute on each rank's part where they can, and on all of it where not (`mesh_kernels.py`); their
@@ -63,10 +63,25 @@ class DTensor(Rows, Tensor):
     ) -> DTensor:
         """The tensor of which each rank has its `local_tensor`, by default all of it; its gradient is that of the part.
 
-        shape: of the whole; by default found out, together. run_check: what all ranks are to have alike is the first
-        one's, which overwrites that of the others.
+        shape, stride: of the whole, both; by default found out, together. run_check: what all ranks are to have alike is the
+        first one's, which overwrites that of the others; ValueError where parts differ in more than their elements.
         """
         mesh = device_mesh or current_mesh()
+        if (shape is None) is not (stride is None):
+            raise RuntimeError(
+                f"Found shape:{shape}, stride:{stride}. Please pass both shape and stride at the same time."
+            )
+        return DTensor.joined(local_tensor, mesh, placements, shape, run_check)
+
+    @staticmethod
+    def joined(
+        local_tensor: Tensor,
+        mesh: DeviceMesh,
+        placements: Sequence[Placement] | None,
+        shape: Sequence[int] | None = None,
+        run_check: bool = False,
+    ) -> DTensor:
+        """As `from_local`."""
         placements = [Replicate()] * mesh.ndim if placements is None else placements
         if shape is None:
             shape = list(local_tensor.shape)
@@ -81,6 +96,18 @@ class DTensor(Rows, Tensor):
                 f"DTensor.from_local(): {list(layout.placements)} gives rank {layout.communicator.rank} a part of shape "
                 f"{list(layout.part_shape)} of {list(shape)}, and it has one of {list(local_tensor.shape)}"
             )
+        if run_check:
+            own = (
+                tuple(local_tensor.shape),
+                local_tensor.stride(),
+                local_tensor.dtype.name,
+                local_tensor.requires_grad,
+            )
+            for group in mesh.get_all_groups():
+                if any(other != own for other in group.communicator.all_gather_object(own)):
+                    raise ValueError(
+                        "Inconsistent tensor metadata (including shape and stride) across ranks."
+                    )
         if run_check and not local_tensor.is_meta:
             for dim, placement in enumerate(layout.placements):
                 if isinstance(placement, Replicate):
@@ -108,11 +135,18 @@ class DTensor(Rows, Tensor):
             return self
         alias = wrap(mesh_array(plain(self._array), self._layout))
         alias._versions = self._versions
-        if self._requires_grad:
+        if self._grad_fn is not None:
+            alias._grad_fn, alias._output_nr, alias._requires_grad = self._grad_fn, self._output_nr, True
+        elif self._requires_grad:
             alias._requires_grad = True
             alias._accumulator_kept = accumulator(self)
             alias._accumulator = self._accumulator
         return alias
+
+    def compute(self) -> None:
+        """Take the form of what functions have computed, before a history is recorded for it."""
+        if not isinstance(self._array, MeshArray):
+            self._array = mesh_array(plain(self._array), self._layout)
 
     def plain(self) -> Tensor:
         """`entered`, of the class Tensor."""
@@ -150,66 +184,6 @@ class DTensor(Rows, Tensor):
     def gradient_of(self, part: Any) -> DTensor:
         """The gradient of this leaf whose part is `part`."""
         return dtensor(part, self._layout.placed(without_partial(self.placements)))
-
-    # -- what is said of the whole -----------------------------------------------------------
-
-    @property
-    def device_mesh(self) -> DeviceMesh:
-        """The ranks that have it."""
-        return self._layout.mesh
-
-    @property
-    def placements(self) -> tuple[Placement, ...]:
-        """How it lies on them."""
-        return self._layout.placements
-
-    @property
-    def shape(self) -> Size:
-        return Size(self._layout.shape)
-
-    def size(self, dim: int | None = None) -> Any:
-        return self.shape if dim is None else self.shape[dim]
-
-    def numel(self) -> int:
-        """The number of elements of the whole."""
-        return self.shape.numel()
-
-    nelement = numel
-
-    def stride(self, dim: int | None = None) -> Any:
-        return wrap(mesh_array(plain(self._array), self._layout)).stride(dim)
-
-    @property
-    def grad(self) -> Tensor | None:
-        return Tensor.grad.fget(self)  # type: ignore[attr-defined]
-
-    @grad.setter
-    def grad(self, value: Any) -> None:
-        if isinstance(value, DTensor) and isinstance(value._array, MeshArray):
-            value = value.settled(without_partial(self.placements))
-        Tensor.grad.fset(self, value)  # type: ignore[attr-defined]
-
-    @grad.deleter
-    def grad(self) -> None:
-        self._grad = None
-
-    @property
-    def requires_grad(self) -> bool:
-        return self._requires_grad
-
-    @requires_grad.setter
-    def requires_grad(self, value: bool) -> None:
-        if value and self._grad_fn is None and isinstance(self._array, MeshArray):
-            layout = self._array.layout  # a leaf from here on
-            self._array, self._layout = placed(self._array.part, layout), layout
-        Tensor.requires_grad.fset(self, value)  # type: ignore[attr-defined]
-
-    @requires_grad.deleter
-    def requires_grad(self) -> None:
-        Tensor.requires_grad.fdel(self)  # type: ignore[attr-defined]
-
-    def __len__(self) -> int:
-        return self.shape[0]
 
     def __repr__(self) -> str:
         return (
@@ -300,11 +274,20 @@ class DTensor(Rows, Tensor):
         mesh = self.device_mesh
         return dtensor(tensor._array, layout_of(mesh, [Replicate()] * mesh.ndim, tensor.shape))
 
+    def beside(self, whole: Tensor) -> DTensor:
+        """`whole`, made anew by all ranks alike, placed as this one if it has its shape, else on all ranks."""
+        if whole.shape != self.shape:
+            return self.replicated(whole).requires_grad_(whole.requires_grad)  # type: ignore[return-value]
+        layout = self._layout.placed(without_partial(self.placements))
+        return dtensor(whole._array[layout.index].copy(), layout).requires_grad_(whole.requires_grad)
+
     def _filled_like(
         self, make: Any, args: Any, kwargs: Any, dtype: Any, device: Any, trained: bool
     ) -> DTensor:
         """What `make`, such as `zeros_like`, makes of each rank's part."""
         part = make(self.part(), *args, dtype=dtype, device=device, **kwargs)
+        if make.__name__ == "empty_like":
+            return self._with(part._array).requires_grad_(trained)
         return self.gradient_of(part._array).requires_grad_(trained)  # type: ignore[return-value]
 
     def _with(self, array: Any, cls: type | None = None) -> Any:

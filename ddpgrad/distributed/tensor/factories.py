@@ -44,10 +44,14 @@ def distribute_tensor(
                 f"Trying to distribute tensor with unsupported placements {placement!r} on device mesh dimension {dim}!"
             )
     if isinstance(tensor, DTensor):
-        if tensor.device_mesh != device_mesh or tensor.placements != layout.placements:
+        if tensor.device_mesh != device_mesh:
             raise ValueError(
-                f"distribute_tensor: the tensor is a DTensor with {tensor.placements} on {tensor.device_mesh}, and not with "
-                f"{layout.placements} on {device_mesh}: use redistribute()"
+                f"Cannot distribute a DTensor with device mesh {tensor.device_mesh} to a different device mesh {device_mesh}."
+            )
+        if tensor.placements != layout.placements:
+            raise ValueError(
+                f"Cannot distribute a DTensor with placements {tensor.placements} to a different placements "
+                f"{list(layout.placements)}. do you want to call `redistribute` instead?"
             )
         return tensor
     array = tensor._array

@@ -37,12 +37,14 @@ class Layout:
     )
 
     def __init__(self, mesh: DeviceMesh, placements: Sequence[Placement], shape: Sequence[int]) -> None:
-        others = [p for p in placements if not isinstance(p, (Shard, Partial, Replicate))]
-        if others or len(placements) != mesh.ndim:
+        if len(placements) != mesh.ndim:
             raise ValueError(
-                f"`placements` must have one Shard(dim), Partial() or Replicate() for each of the {mesh.ndim} dimensions of the "
-                f"mesh, got {list(placements)} for {mesh}"
+                f"`placements` must have the same length as `device_mesh.ndim`! Found placements length: {len(placements)}, and "
+                f"device_mesh.ndim: {mesh.ndim}."
             )
+        others = [p for p in placements if not isinstance(p, (Shard, Partial, Replicate))]
+        if others:
+            raise TypeError(f"placements are Shard(dim), Partial() and Replicate(), got {others[0]!r}")
         if not mesh.ascends:
             raise NotImplementedError(
                 f"the ranks of a mesh of several dimensions have to ascend along each, got {mesh}"

@@ -31,6 +31,9 @@ _LIKE = frozenset(
 )
 """Functions that ask a DTensor themselves for one that lies likewise."""
 
+_NEW = frozenset({"new_zeros", "new_ones", "new_full", "new_empty", "new_empty_strided"})
+"""Methods that make an ordinary tensor of what a DTensor says of itself."""
+
 
 @contextmanager
 def implicit_replication() -> Iterator[None]:
@@ -60,6 +63,9 @@ def run(kind: Any, function: Callable[..., Any], args: Sequence[Any], kwargs: di
     if function in (entry.backward, entry.grad):
         return _backward(kind, function, args, kwargs)
     name = getattr(function, "__name__", "this function")
+    if name in _NEW and isinstance(args[0], kind):
+        with DisableTorchFunctionSubclass():
+            return args[0].beside(function(args[0].entered(), *args[1:], **kwargs))
     if name in _LIKE:
         with DisableTorchFunctionSubclass():
             return function(*args, **kwargs)

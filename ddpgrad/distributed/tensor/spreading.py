@@ -41,13 +41,14 @@ def spread(
     outs: Sequence[Labels],
     reduces: str = "sum",
     linear: str = "",
+    last: bool = False,
 ) -> Any:
     """`compute(*parts)` of every rank's parts, where `operands` are arrays that lie anyhow, ordinary ones on all ranks alike.
 
     outs: labels of the results, of which there are several if there are several of these. reduces: how parts of a result
     make up the whole where a label is missing in it. linear: "each" if the function of sums is the sum of the functions of
     all operands' parts, "one" if it is so in one of them while others stay as they are, "move" if elements only change
-    their places.
+    their places. last: of ways that move as much the one of the last operand is taken, as PyTorch does elementwise.
     """
     like = first_of(operands)
     assert like is not None
@@ -65,7 +66,7 @@ def spread(
     wanted: list[list[Placement]] = [[] for _ in operands]
     choices = []
     for d in range(mesh.ndim):
-        choice = _choice(d, operands, labels, outs[0], linear)
+        choice = _choice(d, operands, labels, outs[0], linear, last)
         choices.append(choice)
         for x, own, placements in zip(operands, labels, wanted, strict=True):
             placements.append(_need(x, own, choice, d))
@@ -91,12 +92,13 @@ def _need(x: Any, own: Labels, choice: Any, d: int) -> Placement:
     return REPLICATE if choice is _ALL or choice not in own else Shard(own.index(choice))
 
 
-def _choice(d: int, operands: Sequence[Any], labels: Sequence[Labels], out: Labels, linear: str) -> Any:
+def _choice(
+    d: int, operands: Sequence[Any], labels: Sequence[Labels], out: Labels, linear: str, last: bool
+) -> Any:
     """The label that is divided along mesh dimension `d`, or one of the two other ways."""
     found: list[Any] = []
     sums = 0
-    # Of equal costs the last operand decides, as in PyTorch, and what leaves no sums.
-    for x, own in zip(reversed(operands), reversed(labels), strict=True):
+    for x, own in list(zip(operands, labels, strict=True))[:: -1 if last else 1]:
         p = _placement(x, d)
         if isinstance(p, Shard):
             label = own[p.dim]
@@ -108,7 +110,7 @@ def _choice(d: int, operands: Sequence[Any], labels: Sequence[Labels], out: Labe
         return stays
     if not found:
         return _ALL
-    found.sort(key=lambda label: label not in out)
+    found.sort(key=lambda label: label not in out)  # what leaves no sums first
     found.append(_ALL)
     costs = [
         sum(
@@ -184,4 +186,4 @@ def elementwise(compute: Callable[..., Any], operands: Sequence[Any], linear: st
         own = getattr(x, "shape", ())
         lead = rank - len(own)
         labels.append([lead + i if n == shape[lead + i] else None for i, n in enumerate(own)])
-    return spread(compute, operands, labels, [list(range(rank))], linear=linear)
+    return spread(compute, operands, labels, [list(range(rank))], linear=linear, last=True)

@@ -11,7 +11,7 @@ from ...autograd.graph import RemovableHandle
 from ...backend import device as devices
 from ...backend import dtype as dtypes
 from ...core.tensor import Tensor
-from ...ops.creation.factories import empty
+from ...ops.creation.factories import empty_like
 from . import conversion, hooks, registration, state
 from .state import as_pytorch, from_pytorch
 from .tree import _KINDS, Tree
@@ -188,7 +188,7 @@ class Module(Tree, state.ExtraState):
     def to_empty(self: T, *, device: Any, recurse: bool = True) -> T:
         """Everything on `device`, with values left to be filled in."""
         target = devices.of(device)
-        return self._apply(lambda t: empty(tuple(t.shape), dtype=t.dtype, device=target), recurse)
+        return self._apply(lambda t: empty_like(t, device=target), recurse)
 
     def share_memory(self: T) -> T:
         """Everything in memory that processes forked from this one share."""

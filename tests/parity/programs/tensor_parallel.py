@@ -135,7 +135,8 @@ def by_sequence(model, mesh, parallel_loss=False):
 def arithmetic(mesh):
     """Values and gradients of expressions, for operands that lie anyhow."""
     torch.manual_seed(1)
-    a, b, c = torch.randn(4, 6), torch.randn(4, 6).abs() + 0.5, torch.randn(6, 5)
+    a, b, c = (torch.randn(*size, dtype=torch.float64) for size in ((4, 6), (4, 6), (6, 5)))
+    b = b.abs() + 0.5
     told = []
     expressions = [
         lambda x, y, z: (x * y + 1).exp().mean(0) @ z,

@@ -42,7 +42,7 @@ def annotated(value: Any, mesh: DeviceMesh, placements: Sequence[Placement]) -> 
     for d, p in enumerate(placements):
         if isinstance(p, Shard):
             shape[p.dim] *= mesh.size(d)
-    return DTensor.from_local(value, mesh, placements, shape=shape)
+    return DTensor.joined(value, mesh, placements, shape)
 
 
 def brought(value: DTensor, placements: Sequence[Placement]) -> DTensor:
