@@ -6,8 +6,9 @@ one dimension, or two: replicas within a host and between hosts.
 
 from __future__ import annotations
 
+import math
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
@@ -25,8 +26,10 @@ class DeviceMesh:
     the dimensions, by which `mesh["name"]` selects.
     """
 
-    _flat: ProcessGroup | None = None  # of all ranks, once it was asked for
-    _flats: Mapping[str, DeviceMesh] = {}
+    _root: DeviceMesh | None = None  # of which this one is a part
+    _along: tuple[tuple[int, ...], ...] | None = (
+        None  # the root's dimensions that each of this one's goes over
+    )
 
     def __init__(
         self, device_type: str, mesh: Any, *, mesh_dim_names: Sequence[str] | None = None, **options: Any
@@ -38,10 +41,13 @@ class DeviceMesh:
         self.mesh_dim_names = tuple(mesh_dim_names) if mesh_dim_names else None
         if self.mesh_dim_names and len(self.mesh_dim_names) != self._ranks.ndim:
             raise RuntimeError(
-                f"mesh_dim_names must have one name a dimension: {len(self.mesh_dim_names)} names for shape {self.shape}"
+                f"mesh_shape and mesh_dim_names should have same length! Found len(mesh_dim_names): {len(self.mesh_dim_names)} and "
+                f"len(mesh_shape):{self.ndim}."
             )
         if self.mesh_dim_names and len(set(self.mesh_dim_names)) < len(self.mesh_dim_names):
-            raise RuntimeError(f"Each mesh_dim_name must be unique, got {self.mesh_dim_names}")
+            raise RuntimeError(
+                f"Each mesh_dim_name must be unique. Found repeated mesh_dim_name in mesh_dim_names {self.mesh_dim_names}"
+            )
         if len(np.unique(self._ranks)) != self._ranks.size:
             raise RuntimeError(f"a mesh has each rank once, got {self._ranks.tolist()}")
         self._parts: dict[int, Any] = {}
@@ -140,29 +146,66 @@ class DeviceMesh:
         return tuple(place[0].tolist()) if len(place) else None
 
     def __getitem__(self, name: str | Sequence[str]) -> DeviceMesh:
-        """The part of this rank along the dimension `name`, or along several."""
-        if isinstance(name, str) and name in self._flats:
-            return self._flats[name]
+        """The part of this rank along the dimension `name`, or along several; `_flatten` gives names to several as one."""
+        if not self.mesh_dim_names:
+            raise RuntimeError("Cannot slice a DeviceMesh without mesh_dim_names!")
         names = (name,) if isinstance(name, str) else tuple(name)
-        dims = [self._dim("mesh[...]", n) for n in names]
+        root, flat, own = self._get_root_mesh(), self._get_root_mesh().flats, self._dims_of_root()
+        along, groups = [], []
+        for one in names:
+            if one not in self.mesh_dim_names and one not in flat:
+                known = [*self.mesh_dim_names, *flat]
+                raise KeyError(f"Invalid mesh_dim_name {one!r} specified. Valid mesh_dim_names are {known}.")
+            place = self.mesh_dim_names.index(one) if one in self.mesh_dim_names else None
+            along.append(flat[one][0] if place is None else own[place])
+            groups.append(flat[one][1] if place is None else self._groups[place])
+        dims = [d for part in along for d in part]
         if len(set(dims)) < len(dims):
-            raise KeyError(f"mesh[...]: each dimension once, got {names}")
-        here = self.get_coordinate() or (0,) * self.ndim
-        index = tuple(slice(None) if d in dims else at for d, at in enumerate(here))
-        ranks = self._ranks[index].transpose([sorted(dims).index(d) for d in dims])
-        return _mesh(DeviceMesh, self.device_type, ranks, [self._groups[d] for d in dims], names)
+            raise RuntimeError(f"Slicing overlapping dim_names {names} is not allowed.")
+        if dims != sorted(dims):
+            raise KeyError(
+                f"Invalid mesh_dim_names {names} specified. Mesh dim indices should be in ascending order."
+            )
+        here = root.get_coordinate() or (0,) * root.ndim
+        ranks = root._ranks[tuple([slice(None) if d in dims else at for d, at in enumerate(here)])]
+        shape = [math.prod(root.shape[d] for d in part) for part in along]
+        return _mesh(DeviceMesh, self.device_type, ranks.reshape(shape), groups, names, root, along)
+
+    @cached_property
+    def flats(self) -> dict[str, tuple[tuple[int, ...], ProcessGroup | None]]:
+        """By names that `_flatten` gave in this mesh, as the root: its dimensions that are one, and their group."""
+        return {}
+
+    def _get_root_mesh(self) -> DeviceMesh:
+        """The mesh that this one is a part of, or itself."""
+        return self._root or self
+
+    def _dims_of_root(self) -> tuple[tuple[int, ...], ...]:
+        return tuple([(d,) for d in range(self.ndim)]) if self._along is None else self._along
 
     def _flatten(self, mesh_dim_name: str | None = None) -> DeviceMesh:
-        """The same ranks along one dimension. All of them call it, the first time together."""
+        """The same ranks along one dimension, by whose name the root has it, too. All of them call it, the first time together."""
         if self.ndim == 1:
             return self
-        if self._flat is None:
-            self._flat = _line(self._ranks.reshape(1, -1), use_local_synchronization=True)
-        name = mesh_dim_name or "_".join(self.mesh_dim_names or ()) or None
-        made = _mesh(DeviceMesh, self.device_type, self._ranks.reshape(-1), [self._flat], name and (name,))
-        if name is not None:
-            self._flats = {**self._flats, name: made}
-        return made
+        root, along = self._get_root_mesh(), tuple([d for part in self._dims_of_root() for d in part])
+        group = next((group for dims, group in root.flats.values() if dims == along), None)
+        if group is None:
+            group = _line(self._ranks.reshape(1, -1), use_local_synchronization=True)
+        name = mesh_dim_name or "_".join(self.mesh_dim_names or ())
+        root.flats[name] = along, group
+        return _mesh(
+            DeviceMesh, self.device_type, self._ranks.reshape(-1), [group], name and (name,), root, [along]
+        )
+
+    def _unflatten(
+        self, dim: int | str, mesh_sizes: Sequence[int], mesh_dim_names: Sequence[str], **options: Any
+    ) -> DeviceMesh:
+        """The same ranks with `dim` as several dimensions of these lengths and names. All of them call it."""
+        place = self._dim("_unflatten", dim)
+        shape, names = list(self.shape), list(self.mesh_dim_names or [])
+        shape[place : place + 1] = mesh_sizes
+        names[place : place + 1] = mesh_dim_names
+        return DeviceMesh(self.device_type, self._ranks.reshape(shape), mesh_dim_names=names)
 
     def _divided(self, size: int) -> ProcessGroup:
         """This rank's group of `size` neighbours along the last dimension. All ranks call it, the first time together."""
@@ -185,10 +228,16 @@ class DeviceMesh:
     def _dim(self, caller: str, mesh_dim: int | str | None) -> int:
         if isinstance(mesh_dim, str):
             if mesh_dim not in (self.mesh_dim_names or ()):
-                raise KeyError(f"Invalid mesh_dim_name {mesh_dim!r}; this mesh has {self.mesh_dim_names}")
+                raise KeyError(
+                    f"Mesh dimension '{mesh_dim}' does not exist. Available mesh dimensions are: "
+                    f"mesh_dim_names={self.mesh_dim_names}"
+                )
             return (self.mesh_dim_names or ()).index(mesh_dim)
         if mesh_dim is None and self.ndim > 1:
-            raise RuntimeError(f"{caller}(): say which of the {self.ndim} dimensions, as mesh_dim")
+            raise RuntimeError(
+                f"{caller}(): Found the DeviceMesh have {self.ndim} dimensions. Optional kwarg `mesh_dim` needs to be specified when "
+                "device_mesh.ndim > 1."
+            )
         return mesh_dim or 0
 
     def __enter__(self) -> DeviceMesh:
@@ -235,12 +284,15 @@ def _mesh(
     device_type: str,
     ranks: np.ndarray,
     groups: Sequence[ProcessGroup | None],
-    names: Sequence[str] | None,
+    names: Sequence[str] | str | None,
+    root: DeviceMesh | None = None,
+    along: Sequence[tuple[int, ...]] | None = None,
 ) -> DeviceMesh:
     """The mesh whose groups are there already."""
     mesh = cls.__new__(cls)
     mesh.device_type, mesh.mesh_dim_names = device_type, tuple(names) if names else None
     mesh._ranks, mesh._groups, mesh._parts = ranks, list(groups), {}
+    mesh._root, mesh._along = root, None if along is None else tuple(along)
     return mesh
 
 

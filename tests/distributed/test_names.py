@@ -31,7 +31,7 @@ def test_a_grid_of_ranks():
         row = mesh["local"]
         assert row.mesh.tolist() == dist.get_process_group_ranks(mesh.get_group("local"))
         assert row.get_local_rank() == mesh.get_local_rank("local") == rank % 3
-        with pytest.raises(RuntimeError, match="say which of the 2 dimensions"):
+        with pytest.raises(RuntimeError, match="have 2 dimensions"):
             mesh.get_group()
         line = dist.DeviceMesh("cpu", [1, 4])
         assert (line.get_coordinate() is None) == (rank not in (1, 4))
@@ -332,3 +332,22 @@ def test_a_recorded_function_writes_its_failure_where_torchrun_reads_it(tmp_path
     told = json.loads((tmp_path / "error.json").read_text())["message"]
     assert told["message"] == "ValueError: boom"
     assert "in main" in told["extraInfo"]["py_callstack"]
+
+
+def test_dimensions_that_are_one_are_known_to_the_whole_mesh():
+    def program():
+        dist.init_process_group()
+        mesh = dist.init_device_mesh("cpu", (2, 1, 2), mesh_dim_names=("replicate", "shard", "tp"))
+        mesh["replicate", "shard"]._flatten("dp")
+        told = [mesh["dp"].mesh.tolist(), mesh["dp", "tp"].mesh.tolist(), mesh["tp"]._get_root_mesh() is mesh]
+        again = mesh["dp", "tp"]
+        assert again.get_group("dp") is mesh["dp"].get_group()
+        assert mesh._unflatten(0, (2, 1), ("a", "b")).shape == (2, 1, 1, 2)
+        for names, error in ((("tp", "dp"), KeyError), (("dp", "shard"), RuntimeError), ("pp", KeyError)):
+            with pytest.raises(error):
+                mesh[names]
+        dist.destroy_process_group()
+        return told
+
+    whole = [[0, 1], [2, 3]]
+    assert dist.simulate(program, 4) == [[[r % 2, r % 2 + 2], whole, True] for r in range(4)]
