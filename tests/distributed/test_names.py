@@ -12,7 +12,7 @@ import pytest
 import ddpgrad as torch
 import ddpgrad.distributed as dist
 from ddpgrad.distributed import backends
-from ddpgrad.distributed.elastic.multiprocessing.errors import record
+from ddpgrad.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure, record
 from ddpgrad.errors import LaunchError, TransportError
 
 
@@ -332,6 +332,24 @@ def test_a_recorded_function_writes_its_failure_where_torchrun_reads_it(tmp_path
     told = json.loads((tmp_path / "error.json").read_text())["message"]
     assert told["message"] == "ValueError: boom"
     assert "in main" in told["extraInfo"]["py_callstack"]
+
+    failures = {
+        0: ProcessFailure(0, 7, 1, str(tmp_path / "error.json")),
+        1: ProcessFailure(1, 8, -11, str(tmp_path / "absent")),
+    }
+
+    @record
+    def parent():
+        raise ChildFailedError("train.py", failures)
+
+    monkeypatch.setenv("TORCHELASTIC_ERROR_FILE", str(tmp_path / "parent.json"))
+    with pytest.raises(
+        ChildFailedError, match=r"(?s)train\.py FAILED.*Root Cause.*ValueError: boom"
+    ) as caught:
+        parent()
+    assert caught.value.get_first_failure() == (0, failures[0])
+    assert "Signal 11 (SIGSEGV) received by PID 8" in str(caught.value)
+    assert json.loads((tmp_path / "parent.json").read_text())["message"] == told | {"errorCode": 1}
 
 
 def test_dimensions_that_are_one_are_known_to_the_whole_mesh():
