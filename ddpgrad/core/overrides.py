@@ -19,7 +19,7 @@ from typing import Any, Self, TypeVar
 import numpy as np
 
 from . import dispatching
-from .dispatching import is_told, is_told_class, tell, telling, tells, told_members
+from .dispatching import is_told, is_told_class, tell, telling, told_members
 from .modes import function_modes
 from .tensor import Tensor
 
@@ -268,13 +268,6 @@ def _array_if_not_asked(self: Tensor) -> Any:
     if in_mode() or asks(self) or (telling and is_told((self,), {})):
         raise Overridden
     return self._array
-
-
-def index_array(index: Any) -> Any:
-    """The array of an index that is a tensor; others are arrays. `Overridden` for one of a class that is told of ops."""
-    if telling and tells(index):
-        raise Overridden
-    return index._array if isinstance(index, Tensor) else index
 
 
 _OPERAND: Any = Tensor.__dict__["_array"]

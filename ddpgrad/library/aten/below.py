@@ -8,7 +8,16 @@ from typing import Any
 
 from ...autograd.grad_mode import mode
 from ...autograd.nodes import Node
-from ...core.dispatching import dispatch, flat, is_told, own_attributes, telling, tells, thread
+from ...core.dispatching import (
+    DisableTorchDispatch,
+    dispatch,
+    flat,
+    is_told,
+    own_attributes,
+    telling,
+    tells,
+    thread,
+)
 from ...core.tensor import Tensor
 from ...ops.dispatch.declare import Op
 from ...ops.dispatch.node import record
@@ -148,7 +157,8 @@ def by_rules(op: Op, values: Sequence[Any], result: Any) -> bool:
     if any(map(tells, flat(others))):
         return False  # indices whose elements are not here
     try:
-        raw = tuple(values) if op.adapt is None else op.adapt(*values)
+        with DisableTorchDispatch():  # it looks at shapes
+            raw = tuple(values) if op.adapt is None else op.adapt(*values)
     except (AttributeError, TypeError, NotImplementedError):
         return False  # it looks at elements, which only the parts have
     given = tuple(raw[i] for i in op.tensors)

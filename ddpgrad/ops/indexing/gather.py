@@ -6,11 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from ...core.overrides import index_array
 from ...core.tensor import Tensor
 from ..dispatch.declare import primitive
 from ..reduction.reduce import wrap_dim
-from .raw_index import beside
+from .raw_index import beside, index_array
 
 
 def positions(name: str, input: Tensor, index: Any) -> Any:

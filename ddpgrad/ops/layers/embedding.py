@@ -6,11 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from ...core.overrides import index_array
 from ...core.tensor import Tensor
 from ..dispatch.declare import op, primitive
 from ..dispatch.explain import require_one_kind
-from ..indexing.raw_index import raw_index
+from ..indexing.raw_index import index_array, raw_index
 
 
 @primitive(
