@@ -381,3 +381,10 @@ def test_gaussian_loss_of_one_number():
     x = torch.tensor(2.0, requires_grad=True)
     F.gaussian_nll_loss(x, torch.tensor(1.0), torch.tensor(4.0)).backward()
     assert x.grad is not None and x.grad.item() == 0.25
+
+
+def test_truth_values_and_whole_numbers_beside_floats():
+    flags, x = torch.tensor([True, False]), torch.tensor([0.5, 0.0])
+    assert F.mse_loss(flags, x).item() == F.mse_loss(x, flags).item() == 0.125
+    whole = torch.tensor([3, 4])
+    assert F.cosine_similarity(whole, whole.float(), dim=0).item() == pytest.approx(1)

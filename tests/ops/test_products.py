@@ -39,6 +39,15 @@ def test_einsum_stretches_an_index_of_length_1():
     np.testing.assert_allclose(out.numpy(), a.numpy()[:, :, None] * b.numpy().sum(-1), rtol=1e-12)
 
 
+def test_einsum_does_not_cut_floats_to_whole_numbers():
+    whole, floats = torch.tensor([1, 2]), torch.tensor([1.5, 2.0])
+    for pair in ((whole, floats), (floats, whole)):
+        with pytest.raises(RuntimeError, match=r"dtype|scalar type"):
+            torch.einsum("i,i", *pair)
+    small = torch.tensor([[100, 100]], dtype=torch.int8)
+    assert torch.einsum("ij,k->i", small, small[0]).tolist() == [40000]
+
+
 def test_einsum_sums_nothing_over_an_index_of_length_1_so_that_dtypes_may_differ():
     left, right = torch.ones(2, 1, dtype=torch.int16), torch.ones(1, 3, dtype=torch.bfloat16)
     assert torch.einsum("ab,bc->ac", left, right).dtype is torch.bfloat16

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ... import Tensor, broadcast_tensors, clamp, norm
+from ... import Tensor, broadcast_tensors, clamp, norm, promote_types
 from ...ops.dispatch.out import write_out
 
 
@@ -19,6 +19,9 @@ def normalize(
 def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
     """The cosine of the angle between vectors along `dim`; lengths below `eps` count as `eps`."""
     x1, x2 = broadcast_tensors(x1, x2)
+    if x1.dtype is not x2.dtype:
+        common = promote_types(x1.dtype, x2.dtype)
+        x1, x2 = x1.to(common), x2.to(common)
     lengths = [clamp(norm(x, 2, dim, True), min=eps) for x in (x1, x2)]
     return (x1 / lengths[0] * (x2 / lengths[1])).sum(dim)
 

@@ -22,7 +22,9 @@ def _warn_about_shapes(name: str, input: Tensor, target: Tensor) -> None:
 
 
 def _distance(input: Tensor, target: Tensor) -> Tensor:
-    """input - target, which may be one of truth values."""
+    """input - target, one of which may be of truth values."""
+    if input.dtype.category == 0:
+        input = input.to(target.dtype)
     return input - (target.to(input.dtype) if target.dtype.category == 0 else target)
 
 

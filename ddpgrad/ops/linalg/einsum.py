@@ -253,7 +253,7 @@ def _contract(a: _Labelled, b: _Labelled, kept: set[Label], result: tuple[Label,
         right = _spread(b, [*batch, *columns], at=len(batch), between=len(rows))
         return _Labelled(left * right, labels)
     left, right = _as_matrices(a, batch, rows, inside), _as_matrices(b, batch, inside, columns)
-    if left.dtype is not right.dtype and left.dtype.category < 2:
+    if left.dtype is not right.dtype and max(left.dtype.category, right.dtype.category) < 2:
         left, right = left.long(), right.long()  # one of them is a sum
     product = matrix.matmul(left, right)
     sizes = {n: size for x in (a, b) for n, size in zip(x.labels, x.tensor.shape, strict=True)}
