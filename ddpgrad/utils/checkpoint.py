@@ -11,6 +11,7 @@ https://pytorch.org/docs/stable/checkpoint.html
 from __future__ import annotations
 
 import contextlib
+import enum
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -150,6 +151,38 @@ def set_device_states(
     """Nothing: see `get_device_states`."""
 
 
+class CheckpointPolicy(enum.Enum):
+    """What becomes of the result of an op within a selective checkpoint: it is kept, or computed again in backward."""
+
+    MUST_SAVE = 0
+    PREFER_SAVE = 1
+    MUST_RECOMPUTE = 2
+    PREFER_RECOMPUTE = 3
+    MUST_CPU_OFFLOAD = 4
+    PREFER_CPU_OFFLOAD = 5
+
+
+class SelectiveCheckpointContext:
+    """What a policy is given besides the op: whether this is the second run, which it is never asked in, and the result."""
+
+    def __init__(self, *, is_recompute: bool, op_output: Any = None) -> None:
+        self.is_recompute, self.op_output = is_recompute, op_output
+
+
+def create_selective_checkpoint_contexts(
+    policy_fn_or_list: Any, allow_cache_entry_mutation: bool = False
+) -> Contexts:
+    """The two contexts of a checkpoint that keeps the results of some ops: what `context_fn` returns.
+
+    policy_fn_or_list: ops, such as torch.ops.aten.mm.default, whose results are kept; or a function of
+    (SelectiveCheckpointContext, op, *args, **kwargs) that returns a CheckpointPolicy. allow_cache_entry_mutation: do not
+    refuse results that were changed in place meanwhile.
+    """
+    from .selective import contexts  # here, as few programs choose
+
+    return contexts(policy_fn_or_list, allow_cache_entry_mutation)
+
+
 class _SameAutocast:
     """The state of autocast now; as a context manager, brings it back."""
 
@@ -251,6 +284,7 @@ class CheckpointFunction(Function):
 
 
 __all__ = [
-    "CheckpointError", "CheckpointFunction", "checkpoint", "checkpoint_sequential", "noop_context_fn",
+    "CheckpointError", "CheckpointFunction", "CheckpointPolicy", "SelectiveCheckpointContext", "checkpoint",
+    "checkpoint_sequential", "create_selective_checkpoint_contexts", "noop_context_fn",
     "set_checkpoint_debug_enabled", "set_checkpoint_early_stop",
 ]  # fmt: skip

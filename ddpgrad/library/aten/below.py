@@ -8,6 +8,7 @@ from typing import Any
 
 from ...autograd.grad_mode import mode
 from ...autograd.nodes import Node
+from ...autograd.saved import current_hooks
 from ...core.dispatching import (
     DisableTorchDispatch,
     dispatch,
@@ -67,6 +68,19 @@ class Running:
                 self.histories[id(t)] = t, t._grad_fn, t._output_nr
                 t._requires_grad, t._grad_fn, t._output_nr = False, None, 0
         return result
+
+    def lend(self, outs: Sequence[Tensor]) -> bool:
+        """Give `outs` the histories of what the op computes; False if that is of another kind."""
+        with DisableTorchDispatch():
+            results = flat((self.compute(),))
+        computed = [t for t in results if isinstance(t, Tensor) and id(t) in self.histories]
+        outs = outs[: len(computed)]  # what else there is has no history, as the statistics of a norm
+        if [t.shape for t in computed] != [t.shape for t in outs]:
+            return False
+        for t, other in zip(outs, computed, strict=True):
+            _, t._grad_fn, t._output_nr = self.histories[id(other)]
+            t._requires_grad = True
+        return True
 
     def restore(self, outs: Sequence[Tensor]) -> bool:
         """Give `outs` their histories; False if the op has not computed them."""
@@ -128,6 +142,8 @@ def below(
             if t.dtype.category > 1 and t._grad_fn is None and all(t is not i for i in tensors)
         ]
         if outs and (op is None or not by_rules(op, values, result)):
+            if current_hooks() is not None and running.lend(outs):
+                return result  # what saves tensors for a checkpoint saves those that the op would
             RerunNode(call.name, _backward_told(call), call.args, call.kwargs).join(outs)
     return result
 
@@ -162,6 +178,10 @@ def by_rules(op: Op, values: Sequence[Any], result: Any) -> bool:
     except (AttributeError, TypeError, NotImplementedError):
         return False  # it looks at elements, which only the parts have
     given = tuple(raw[i] for i in op.tensors)
+    if not any(map(tells, flat((given, result)))):
+        arrays = tuple(v._array if isinstance(v, Tensor) else v for v in raw)
+        record(op, given, arrays, out, [t._array for t in more])
+        return True
     node: Any = record(op, given, raw, out, more)
     node.__class__ = ToldNode
     Node.any_tells = True
