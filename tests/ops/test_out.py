@@ -220,3 +220,11 @@ def test_an_operand_is_not_resized_to_hold_the_result(call: Callable[[Any, Any],
     with pytest.raises(RuntimeError, match=r"output with shape \[3, 1\] doesn't match the broadcast shape"):
         call(x, torch.ones(1, 3))
     assert x.shape == (3, 1)
+
+
+def test_what_changes_an_operand_may_be_written_into_it():
+    x, places = torch.zeros(3), torch.tensor([0, 0, 2])
+    assert torch.scatter_add(x, 0, places, torch.ones(3), out=x) is x and x.tolist() == [2.0, 0.0, 1.0]
+    assert torch.index_add(x, 0, places, torch.ones(3), out=x).tolist() == [4.0, 0.0, 2.0]
+    with pytest.raises(RuntimeError, match="single memory location"):
+        torch.scatter_add(x, 0, places[:2], x[:2], out=x)

@@ -26,6 +26,8 @@ _CASTING = frozenset({
     "polygamma", "prod", "fft_rfft", "fft_rfft2", "fft_rfftn", "square", "stack", "std", "sum", "linalg_tensorinv", "linalg_tensorsolve", "var", "vstack",
 })  # fmt: skip
 _EXACT = frozenset({"where"})
+_CHANGING = frozenset({"index_add", "index_copy", "index_reduce", "scatter", "scatter_add", "scatter_reduce"})
+"""Functions that return their first operand with changes, which may be written into it as well."""
 _BROADCASTING = frozenset({"clamp_max", "clamp_min", "div", "heaviside", "max", "min", "where"})
 """Functions that do not resize an operand, as ops which promote their operands do not."""
 _OF_ONE = frozenset({"max", "min"})  # whose (values, indices) are not cast
@@ -98,7 +100,7 @@ def _write(
             raise RuntimeError(
                 f"{name}(): Expected out tensor to have dtype {result.dtype.name}, but got {out.dtype.name} instead"
             )
-    refuse_overlap(name, out, given)
+    refuse_overlap(name, out, [value for value in given if value is not out] if name in _CHANGING else given)
     if result._array.shape != out._array.shape:
         broadcasts = name in _BROADCASTING or (op is not None and op.promotion is not None)
         if broadcasts and any(value is out for value in given):
