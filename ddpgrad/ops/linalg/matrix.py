@@ -150,11 +150,19 @@ def _check_no_matrix(a: Any, w: Any, bias: Tensor | None) -> None:
         raise RuntimeError(f"linear(): a weight of one row {list(w.shape)} takes a bias of no dimensions")
 
 
+def _leave_to_others(*operands: Any) -> None:
+    """An operand of a class that is to be asked says so: its own memory is not what counts."""
+    for operand in operands:
+        _ = operand._operand
+
+
 def _adapt_linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> tuple[Any, ...]:
-    a, w = input._operand, weight._operand  # type: ignore[attr-defined]
+    a, w = input._array, weight._array
     if w.ndim != 2:
+        _leave_to_others(input, weight)
         _check_no_matrix(a, w, bias)
     if a.ndim == 0 or a.shape[-1] != w.shape[-1]:
+        _leave_to_others(input, weight)
         rows = a.size // a.shape[-1] if a.ndim and a.shape[-1] else 0
         raise RuntimeError(
             f"linear(): mat1 and mat2 shapes cannot be multiplied ({rows}x{a.shape[-1] if a.ndim else 0} and "
