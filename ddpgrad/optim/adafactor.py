@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from .. import Tensor, finfo, no_grad, zeros
+from .. import Tensor, finfo, no_grad
 from .elementwise import options
 from .flat import STEP
 from .layout import new_scalar
@@ -83,14 +83,14 @@ class Adafactor(Optimizer):
         parameter.sub_(change, alpha=size / max(1.0, _root_mean_square(change) / group["d"]))
 
     def _new_state(self, parameter: Tensor) -> dict[str, Any]:
-        shape, kind = tuple(parameter.shape), {"dtype": parameter.dtype, "device": parameter.device}
+        shape = tuple(parameter.shape)
         state = self.state[parameter]
         state[STEP] = new_scalar(0.0)
         if parameter.ndim > 1:
-            state["row_var"] = zeros((*shape[:-1], 1), **kind)
-            state["col_var"] = zeros((*shape[:-2], 1, shape[-1]), **kind)
+            state["row_var"] = parameter.new_zeros((*shape[:-1], 1))
+            state["col_var"] = parameter.new_zeros((*shape[:-2], 1, shape[-1]))
         else:
-            state["variance"] = zeros(shape, **kind)
+            state["variance"] = parameter.new_zeros(shape)
         return state
 
 
