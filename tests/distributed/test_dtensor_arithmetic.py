@@ -40,6 +40,15 @@ def on(count, program):
     return dist.simulate(run, count)
 
 
+def test_norms_of_unequal_columns():
+    def program(mesh):
+        p = nn.Parameter(distribute_tensor(A[:, :5], mesh, [Shard(1)]))
+        p.grad = distribute_tensor(A[:, :5], mesh, [Shard(1)])
+        return nn.utils.clip_grad_norm_([p], 0.5).item(), p.grad.full_tensor().norm().item()
+
+    assert on(2, program) == [pytest.approx((A[:, :5].norm().item(), 0.5), rel=1e-5)] * 2
+
+
 def placed(mesh, *values_and_places):
     return [distribute_tensor(v, mesh, [p]).requires_grad_() for v, p in values_and_places]
 
@@ -139,6 +148,17 @@ def test_placements_on_two_dimensions_of_a_mesh():
             (plain @ weight).relu().sum().backward()
             torch.testing.assert_close(x.grad.full_tensor(), plain.grad)
             torch.testing.assert_close(z.grad.full_tensor(), weight.grad)
+            norms = [nn.utils.clip_grad_norm_(given, 1.0) for given in ([x, z], [plain, weight])]
+            torch.testing.assert_close(norms[0].full_tensor(), norms[1])
+            torch.testing.assert_close(x.grad.full_tensor(), plain.grad)
+            found = torch.amp.GradScaler("cpu", init_scale=2.0)
+            found.scale(torch.ones(()))
+            optimizer = torch.optim.Adam([x, z], lr=0.1)
+            if mesh.get_local_rank("tp"):
+                x.grad.to_local().fill_(float("inf"))
+            found.unscale_(optimizer)
+            found.step(optimizer)
+            assert torch.equal(z.full_tensor(), C)
         dist.destroy_process_group()
 
     dist.simulate(run, 4)

@@ -1,7 +1,8 @@
 """What ranks find together about tensors of which each has a part: norms, and whether all elements are finite.
 
 Squares are added up in the order of the whole tensor, so that a norm has the bits that one rank finds for that. One rank
-gets the rows of all ranks for it, and so each rank an equal share of what would else be gathered by all.
+gets the rows of all ranks for it, and so each rank an equal share of what would else be gathered by all, as tensors are that several
+dimensions of a mesh divide, or one in unequal columns.
 """
 
 from __future__ import annotations
@@ -34,10 +35,12 @@ def sums_of_squares(F: Backend, arrays: Sequence[ShardArray]) -> Any:
     found = _zeros(first, ends[-1])
     meshes: dict[Any, list[int]] = {}
     for i, x in enumerate(arrays):
-        if _layout(x).is_shard:
-            meshes.setdefault((_layout(x).communicator, x.dtype), []).append(i)
+        layout = _layout(x)
+        if layout.is_shard and layout.simple:
+            meshes.setdefault((layout.communicator, x.dtype), []).append(i)
         elif sizes[i] or counts is None:
-            found[places[i]] = _squares(F, x.array, counts is None)
+            whole = x.array if layout.is_replicated else layout.whole(x.array, "squares of gradients")
+            found[places[i]] = _squares(F, whole, counts is None)
     for (communicator, _), indices in meshes.items():
         mine, together, size = _zeros(first, len(found)), [], 0
         for i in indices:
@@ -99,11 +102,15 @@ def unscale_(F: Backend, arrays: Sequence[ShardArray], factor: Any) -> Any:
     """Whether an element of any rank's part of `arrays` is not finite. Collective."""
     meshes: dict[Any, list[Any]] = {}
     for x in arrays:
-        meshes.setdefault(_layout(x).communicator, []).extend([x.array] if x.size else [])
+        layout = _layout(x)
+        divided = [d for d, p in enumerate(layout.placements) if not p.is_replicate()]
+        lines = tuple([layout.mesh.get_group(d).communicator for d in divided or [0]])
+        meshes.setdefault(lines, []).extend([x.array] if x.size else [])
     bad = fresh(arrays[0].array, 1, np.uint8)
     bad[...] = 0
-    for communicator, parts in meshes.items():
+    for lines, parts in meshes.items():
         if parts:
             bad |= F.asarray(F.unscale_(parts, factor), np.uint8)
-        all_reduce(communicator, bad, "max", "whether gradients are finite")
+        for communicator in lines:
+            all_reduce(communicator, bad, "max", "whether gradients are finite")
     return bad.reshape(()) != 0
