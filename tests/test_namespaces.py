@@ -211,12 +211,20 @@ def test_what_libraries_take_from_files_of_pytorch():
     from ddpgrad.distributed.tensor.device_mesh import DeviceMesh
     from ddpgrad.distributions.multivariate_normal import _precision_to_scale_tril
     from ddpgrad.functional import F
-    from ddpgrad.nn.modules import conv, pooling
+    from ddpgrad.nn.modules import conv, dropout, padding, pooling
 
     assert DeviceMesh is torch.distributed.device_mesh.DeviceMesh and F is torch.nn.functional
     assert isinstance(torch.nn.ConvTranspose2d(1, 1, 1), conv._ConvTransposeMixin)
     assert isinstance(torch.nn.AvgPool1d(2), pooling._AvgPoolNd)
     assert isinstance(torch.nn.AdaptiveMaxPool2d(2), pooling._AdaptiveMaxPoolNd)
+    assert isinstance(torch.nn.MaxUnpool2d(2), pooling._MaxUnpoolNd)
+    assert isinstance(torch.nn.ReflectionPad2d(1), padding._ReflectionPadNd)
+    assert isinstance(torch.nn.ReplicationPad1d(1), padding._ReplicationPadNd)
+    assert isinstance(torch.nn.CircularPad3d(1), padding._CircularPadNd)
+    zeros = torch.nn.ZeroPad2d((1, 0, 0, 0))
+    assert isinstance(zeros, torch.nn.ConstantPad2d) and isinstance(zeros, padding._ConstantPadNd)
+    assert zeros(torch.ones(1, 1, 1)).tolist() == [[[0.0, 1.0]]] and repr(zeros) == "ZeroPad2d((1, 0, 0, 0))"
+    assert isinstance(torch.nn.Dropout(), dropout._DropoutNd)
     assert _or_policy(torch.nn.ReLU(), False, 1, [lambda **_: False, always_wrap_policy])
     tensors = [torch.ones(2), torch.ones(3), torch.ones(1, dtype=torch.int64), torch.ones(9), torch.ones(1)]
     sizes = [[t.numel() for t in group] for group in _take_tensors(tensors, 20)]

@@ -76,7 +76,6 @@ PARTS = {
     ),
     "_dynamo._trace_wrapped_higher_order_op": Part(_GRAPHS, "TransformGetItemToIndex"),
     "_dynamo.testing": Part(_GRAPHS, "CompileCounter CompileCounterWithBackend EagerAndRecordGraphs"),
-    "_dynamo.utils": Part(_GRAPHS, "is_compile_supported?"),
     "_higher_order_ops": Part(_GRAPHS, "associative_scan cond scan while_loop"),
     "_higher_order_ops.associative_scan": Part(_GRAPHS, "associative_scan"),
     "_subclasses": Part(_GRAPHS, "FakeTensor FakeTensorMode"),

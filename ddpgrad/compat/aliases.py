@@ -16,6 +16,7 @@ MODULES = {
     "__future__": "compat.conversion_flags",
     "_dynamo": "compat._dynamo",
     "_dynamo.eval_frame": "compat.compiler",
+    "_dynamo.utils": "compat.compiler",
     "_dynamo.exc": "compat.compile_options",
     "_prims_common": "compat._prims_common",
     "_tensor": "core.tensor",

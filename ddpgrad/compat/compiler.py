@@ -137,6 +137,16 @@ def is_compiling() -> bool:
     return False
 
 
+def is_compile_supported(device_type: str) -> bool:
+    """False."""
+    return False
+
+
+def disable_cache_limit() -> contextlib.AbstractContextManager[None]:
+    """A block in which compilations are not counted; there are none."""
+    return contextlib.nullcontext()
+
+
 def is_dynamo_compiling() -> bool:
     """False."""
     return False

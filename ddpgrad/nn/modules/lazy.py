@@ -74,7 +74,7 @@ class LazyLinear(LazyModuleMixin, Linear):
             self.in_features = self.weight.shape[-1]
 
 
-class _LazyNorm(LazyModuleMixin, batchnorm._NormBase):
+class _LazyNormBase(LazyModuleMixin, batchnorm._NormBase):
     """A layer of `batchnorm` with as many channels as its first input has."""
 
     def __init__(
@@ -117,37 +117,37 @@ class _LazyNorm(LazyModuleMixin, batchnorm._NormBase):
             self.reset_parameters()
 
 
-class LazyBatchNorm1d(_LazyNorm, batchnorm.BatchNorm1d):
+class LazyBatchNorm1d(_LazyNormBase, batchnorm.BatchNorm1d):
     """A `BatchNorm1d` with as many channels as its first input has."""
 
     cls_to_become = batchnorm.BatchNorm1d
 
 
-class LazyBatchNorm2d(_LazyNorm, batchnorm.BatchNorm2d):
+class LazyBatchNorm2d(_LazyNormBase, batchnorm.BatchNorm2d):
     """A `BatchNorm2d` with as many channels as its first input has."""
 
     cls_to_become = batchnorm.BatchNorm2d
 
 
-class LazyBatchNorm3d(_LazyNorm, batchnorm.BatchNorm3d):
+class LazyBatchNorm3d(_LazyNormBase, batchnorm.BatchNorm3d):
     """A `BatchNorm3d` with as many channels as its first input has."""
 
     cls_to_become = batchnorm.BatchNorm3d
 
 
-class LazyInstanceNorm1d(_LazyNorm, batchnorm.InstanceNorm1d):
+class LazyInstanceNorm1d(_LazyNormBase, batchnorm.InstanceNorm1d):
     """An `InstanceNorm1d` with as many channels as its first input has."""
 
     cls_to_become = batchnorm.InstanceNorm1d
 
 
-class LazyInstanceNorm2d(_LazyNorm, batchnorm.InstanceNorm2d):
+class LazyInstanceNorm2d(_LazyNormBase, batchnorm.InstanceNorm2d):
     """An `InstanceNorm2d` with as many channels as its first input has."""
 
     cls_to_become = batchnorm.InstanceNorm2d
 
 
-class LazyInstanceNorm3d(_LazyNorm, batchnorm.InstanceNorm3d):
+class LazyInstanceNorm3d(_LazyNormBase, batchnorm.InstanceNorm3d):
     """An `InstanceNorm3d` with as many channels as its first input has."""
 
     cls_to_become = batchnorm.InstanceNorm3d

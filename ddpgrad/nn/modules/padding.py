@@ -31,7 +31,7 @@ class _Pad(OverDims):
         return f"{self.padding}"
 
 
-class _ConstantPad(_Pad):
+class _ConstantPadNd(_Pad):
     def __init__(self, padding: Any, value: float) -> None:
         super().__init__(padding)
         self.value = value
@@ -43,7 +43,7 @@ class _ConstantPad(_Pad):
         return f"padding={self.padding}, value={self.value}"
 
 
-class _ZeroPad(_ConstantPad):
+class _ZeroPad(_ConstantPadNd):
     def __init__(self, padding: Any) -> None:
         super().__init__(padding, 0.0)
 
@@ -51,55 +51,63 @@ class _ZeroPad(_ConstantPad):
         return f"{self.padding}"
 
 
-class ConstantPad1d(_ConstantPad, dims=1):
+class ConstantPad1d(_ConstantPadNd, dims=1):
     """`value` put before and after signals."""
 
 
-class ConstantPad2d(_ConstantPad, dims=2):
+class ConstantPad2d(_ConstantPadNd, dims=2):
     """`value` put around images."""
 
 
-class ConstantPad3d(_ConstantPad, dims=3):
+class ConstantPad3d(_ConstantPadNd, dims=3):
     """`value` put around volumes."""
 
 
-class ZeroPad1d(_ZeroPad, dims=1):
+class ZeroPad1d(_ZeroPad, ConstantPad1d):
     """Zeros put before and after signals."""
 
 
-class ZeroPad2d(_ZeroPad, dims=2):
+class ZeroPad2d(_ZeroPad, ConstantPad2d):
     """Zeros put around images."""
 
 
-class ZeroPad3d(_ZeroPad, dims=3):
+class ZeroPad3d(_ZeroPad, ConstantPad3d):
     """Zeros put around volumes."""
 
 
-class ReflectionPad1d(_Pad, dims=1, mode="reflect"):
+class _ReflectionPadNd(_Pad, mode="reflect"):
+    """What the three layers share."""
+
+
+class ReflectionPad1d(_ReflectionPadNd, dims=1):
     """Elements mirrored at the first and the last one, before and after signals."""
 
 
-class ReflectionPad2d(_Pad, dims=2, mode="reflect"):
+class ReflectionPad2d(_ReflectionPadNd, dims=2):
     """Elements mirrored at the first and the last one, around images."""
 
 
-class ReflectionPad3d(_Pad, dims=3, mode="reflect"):
+class ReflectionPad3d(_ReflectionPadNd, dims=3):
     """Elements mirrored at the first and the last one, around volumes."""
 
 
-class ReplicationPad1d(_Pad, dims=1, mode="replicate"):
+class _ReplicationPadNd(_Pad, mode="replicate"):
+    """What the three layers share."""
+
+
+class ReplicationPad1d(_ReplicationPadNd, dims=1):
     """Copies of the elements at the edge, before and after signals."""
 
 
-class ReplicationPad2d(_Pad, dims=2, mode="replicate"):
+class ReplicationPad2d(_ReplicationPadNd, dims=2):
     """Copies of the elements at the edge, around images."""
 
 
-class ReplicationPad3d(_Pad, dims=3, mode="replicate"):
+class ReplicationPad3d(_ReplicationPadNd, dims=3):
     """Copies of the elements at the edge, around volumes."""
 
 
-class _CircularPad(_Pad):
+class _CircularPadNd(_Pad, mode="circular"):
     def forward(self, input: Tensor) -> Tensor:
         if input.ndim - self._dims not in (1, 2):
             raise ValueError(
@@ -108,13 +116,13 @@ class _CircularPad(_Pad):
         return super().forward(input)
 
 
-class CircularPad1d(_CircularPad, dims=1, mode="circular"):
+class CircularPad1d(_CircularPadNd, dims=1):
     """The elements of the other end, before and after signals."""
 
 
-class CircularPad2d(_CircularPad, dims=2, mode="circular"):
+class CircularPad2d(_CircularPadNd, dims=2):
     """The elements of the other end, around images."""
 
 
-class CircularPad3d(_CircularPad, dims=3, mode="circular"):
+class CircularPad3d(_CircularPadNd, dims=3):
     """The elements of the other end, around volumes."""

@@ -53,7 +53,7 @@ class MaxPool3d(_MaxPoolNd, dims=3):
     """The largest element of each window; with `return_indices`, its place in the flattened volume too."""
 
 
-class _MaxUnpool(OverDims):
+class _MaxUnpoolNd(OverDims):
     _repr_attributes = ("kernel_size", "stride", "padding")
 
     def __init__(self, kernel_size: Sizes, stride: Sizes | None = None, padding: Sizes = 0) -> None:
@@ -67,15 +67,15 @@ class _MaxUnpool(OverDims):
         return _UNPOOL[self._dims](input, indices, *options)
 
 
-class MaxUnpool1d(_MaxUnpool, dims=1):
+class MaxUnpool1d(_MaxUnpoolNd, dims=1):
     """Elements at the places that `MaxPool1d` took them from; zeros elsewhere."""
 
 
-class MaxUnpool2d(_MaxUnpool, dims=2):
+class MaxUnpool2d(_MaxUnpoolNd, dims=2):
     """Elements at the places that `MaxPool2d` took them from; zeros elsewhere."""
 
 
-class MaxUnpool3d(_MaxUnpool, dims=3):
+class MaxUnpool3d(_MaxUnpoolNd, dims=3):
     """Elements at the places that `MaxPool3d` took them from; zeros elsewhere."""
 
 

@@ -153,6 +153,10 @@ class DataLoader(Generic[T_co]):
         return len(self._source())
 
     def __iter__(self) -> Iterator[Any]:
+        return self._get_iterator()
+
+    def _get_iterator(self) -> Iterator[Any]:
+        """A new iteration; loaders of libraries that define `__iter__` begin one so, as with PyTorch."""
         if self._resume:
             return self._continue_epoch()
         if self._start is not None:  # the last iteration was left before its end
