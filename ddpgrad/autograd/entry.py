@@ -170,10 +170,12 @@ def grad(
         if isinstance(t, Tensor):
             _must_require_grad(t)
     edges, seeds = _roots(sources, grad_outputs)
+    retain = create_graph if retain_graph is None else retain_graph
     found = engine.run(
         edges,
         seeds,
-        retain_graph=create_graph if retain_graph is None else retain_graph,
+        # The examples of a vmap go through one graph, which is freed after the last.
+        retain_graph=retain or any(level.more for level in mode.levels),
         create_graph=create_graph,
         inputs=[_edge(t) for t in wanted],
         accumulate=False,

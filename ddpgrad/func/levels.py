@@ -86,9 +86,10 @@ class VmapInfo(NamedTuple):
 
 
 class Mapping:
-    """The level of one example of `vmap`. whole: what all examples were given as it is."""
+    """The level of one example of `vmap`. whole: what all examples were given as it is. more: whether others follow."""
 
-    def __init__(self, randomness: Randomness, whole: Sequence[Any]) -> None:
+    def __init__(self, randomness: Randomness, whole: Sequence[Any], more: bool) -> None:
+        self.more = more
         self.info = VmapInfo(1, randomness.how)
         self.draw = randomness.draw
         self.whole = {id(value) for value in whole}
@@ -137,6 +138,8 @@ def _example(x: Any, dim: int | None, batches: Sequence[tuple[Tensor, Tensor]]) 
 
 class Derivative:
     """The level of `grad` and its like."""
+
+    more = False
 
     def draw(self, generator: Generator) -> None:
         """Draws are left alone: the function is called once."""

@@ -53,7 +53,7 @@ def vmap(
                 x if d is None else x.select(d, i) if count else _zeros(x, d)
                 for x, d in zip(leaves, dims, strict=True)
             ]
-            with entered(Mapping(draws, whole)):
+            with entered(Mapping(draws, whole, more=i + 1 < count)):
                 results.append(func(*rebuild(example), **kwargs))
             if [x._versions[0] for x in shared] != versions:
                 raise RuntimeError(

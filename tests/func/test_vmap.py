@@ -29,6 +29,15 @@ def test_gradients_of_each_example():
     assert total.grad.tolist() == x.sum(0).tolist()
 
 
+def test_rows_of_a_jacobian_go_through_one_graph_which_is_freed_after_the_last():
+    x = torch.tensor([1.0, 2.0, 3.0], requires_grad=True)
+    y = x**2
+    rows = vmap(lambda seed: torch.autograd.grad(y, x, seed)[0])(torch.eye(3))
+    assert rows.tolist() == [[2.0, 0.0, 0.0], [0.0, 4.0, 0.0], [0.0, 0.0, 6.0]]
+    with pytest.raises(RuntimeError, match="a second time"):
+        torch.autograd.grad(y, x, torch.ones(3))
+
+
 def test_randomness():
     def noisy(x: torch.Tensor) -> torch.Tensor:
         return x + torch.rand(2)
