@@ -46,7 +46,8 @@ from .compat import (
 from .compat._C import DeviceObjType as DeviceObjType, TensorType as TensorType
 from .compat.absent import (
     PyTorchFileReader as PyTorchFileReader, PyTorchFileWriter as PyTorchFileWriter, SymBool as SymBool,
-    SymFloat as SymFloat, SymInt as SymInt,
+    SymFloat as SymFloat, SymInt as SymInt, qint32 as qint32, qint8 as qint8, quint2x4 as quint2x4,
+    quint4x2 as quint4x2, quint8 as quint8,
 )
 from .compat.checks import (
     _assert as _assert, _assert_async as _assert_async, _check as _check, _check_index as _check_index,

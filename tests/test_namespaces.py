@@ -243,3 +243,20 @@ def test_nothing_warns_at_import():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         subprocess.run([sys.executable, "-W", "error", "-c", "import ddpgrad"], check=True, timeout=60)
+
+
+def test_programs_find_all_subclasses_without_having_named_them():
+    """As libraries look up an optimizer, a schedule or a distribution by its name."""
+    code = """
+from ddpgrad import distributions, optim
+def below(cls):
+    return {c.__name__ for c in cls.__subclasses__()}.union(*map(below, cls.__subclasses__()))
+found = below(optim.Optimizer)
+assert {"SGD", "AdamW", "LBFGS", "Muon"} <= found and "Elementwise" not in found, found
+assert {"StepLR", "SWALR"} <= below(optim.lr_scheduler.LRScheduler)
+assert {"Normal", "Chi2", "Wishart"} <= below(distributions.Distribution)
+class Mine(optim.SGD): pass
+class Yours(Mine): pass
+assert optim.SGD.__subclasses__() == [Mine] and Mine.__subclasses__() == [Yours]
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -41,6 +41,9 @@ _SAVE = (
 SYMBOLS = Part(_GRAPHS, "SymInt SymFloat SymBool")
 """Numbers that a tracer does not know yet: names of `torch` itself."""
 
+QUANTIZED = Part(_QUANTIZED, "qint32 qint8 quint2x4 quint4x2 quint8")
+"""Dtypes, names of `torch` itself: libraries list them beside the others."""
+
 READERS = Part(
     "torch.save and torch.load write and read PyTorch's files", "PyTorchFileReader PyTorchFileWriter"
 )
@@ -226,6 +229,7 @@ def looks_below(name: str) -> Any:
 
 
 SymInt, SymFloat, SymBool = stand_ins("", SYMBOLS).values()
+qint32, qint8, quint2x4, quint4x2, quint8 = stand_ins("", QUANTIZED).values()
 PyTorchFileReader, PyTorchFileWriter = stand_ins("", READERS).values()
 (DistributedOptimizer,) = stand_ins("distributed.optim", DISTRIBUTED_OPTIM).values()
 (HigherOrderOperator,) = stand_ins("_ops", HIGHER_ORDER).values()

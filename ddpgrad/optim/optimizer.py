@@ -12,6 +12,7 @@ from typing import Any, ClassVar, TypeAlias
 from ..autograd.grad_mode import enable_grad
 from ..core.dispatching import is_told, telling
 from ..core.errors import CaptureError
+from ..core.subclasses import all_in
 from ..core.taping import taped
 from ..core.tensor import Tensor
 from .hooks import HasHooks, register_optimizer_step_post_hook, register_optimizer_step_pre_hook
@@ -41,6 +42,7 @@ class Optimizer(HasHooks):
     """
 
     _not_negative: ClassVar[tuple[str, ...]] = ()  # options, where there are such
+    __subclasses__ = all_in(__package__ or "")
     _shown_as = ""  # what errors call the class; its own name by default
 
     def __init__(self, params: ParamsT, defaults: dict[str, Any]) -> None:

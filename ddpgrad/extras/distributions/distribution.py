@@ -6,6 +6,7 @@ import warnings
 from typing import Any
 
 from ... import Size, Tensor, no_grad
+from ...core.subclasses import all_in
 from .constraints import is_dependent
 from .utils import LazyProperty, unsaid
 
@@ -21,6 +22,7 @@ class Distribution:
     warning.
     """
 
+    __subclasses__ = all_in(__package__ or "")
     has_rsample: Any = False
     has_enumerate_support: Any = False
     arg_constraints: Any = unsaid("arg_constraints")

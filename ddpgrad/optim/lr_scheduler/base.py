@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
+from ...core.subclasses import all_in
 from ...core.taping import taped
 from ...core.tensor import Tensor
 from ..optimizer import Optimizer
@@ -20,6 +21,7 @@ class LRScheduler:
     rate that is a tensor stays that tensor.
     """
 
+    __subclasses__ = all_in(__package__ or "", __name__.replace("lr_scheduler.base", "swa_utils"))
     # Schedules that users wrote look at these.
     _get_lr_called_within_step = False
     _is_initial = False
