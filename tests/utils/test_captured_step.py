@@ -171,3 +171,18 @@ def test_an_argument_is_not_taken_for_the_same_tensor_reached_otherwise():
 def test_wrong_arguments_are_refused_at_once(wrong: dict[str, Any], error: type[Exception], text: str):
     with pytest.raises(error, match=text):
         torch.captured_step(**{"function": torch.sum, **wrong})
+
+
+@pytest.mark.parametrize(
+    "function",
+    [torch.unique, torch.unique_consecutive, lambda x: torch.histogram(x, 3).hist],
+    ids=["unique", "unique_consecutive", "histogram"],
+)
+def test_functions_of_elements_that_are_no_ops_are_not_taken_for_constants(function: Any):
+    captured = torch.captured_step(function, warmup=1)
+    x = torch.arange(6.0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        for given in (x, x, x, x // 2, x // 3):  # alike while it is recorded
+            assert torch.equal(captured(given), function(given))
+    assert "elements" in (captured.why_not or "")

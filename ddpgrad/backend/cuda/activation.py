@@ -112,8 +112,10 @@ _softmax_backward = elementwise(
 
 
 def _forward(input: Array, dim: int, logarithm: bool) -> Array:
-    if not computes(input) or input.ndim == 0 or dim != input.ndim - 1:
+    if not computes(input) or dim != max(input.ndim - 1, 0):
         return NotImplemented
+    if not input.ndim:  # kernels have no addresses of its element
+        return _forward(input.reshape(1), 0, logarithm).reshape(())
     out = cupy.empty(input.shape, input.dtype)
     columns = input.shape[-1]
     _softmax(contiguous(input), columns, logarithm, out, size=input.size // columns * WARP)
@@ -121,8 +123,10 @@ def _forward(input: Array, dim: int, logarithm: bool) -> Array:
 
 
 def _backward(g: Array, out: Array, dim: int, logarithm: bool) -> Array:
-    if not computes(g, out) or out.ndim == 0 or dim != out.ndim - 1:
+    if not computes(g, out) or dim != max(out.ndim - 1, 0):
         return NotImplemented
+    if not out.ndim:
+        return _backward(g.reshape(1), out.reshape(1), 0, logarithm).reshape(())
     grad = cupy.empty(out.shape, out.dtype)
     columns = out.shape[-1]
     _softmax_backward(

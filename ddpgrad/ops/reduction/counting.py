@@ -12,6 +12,7 @@ from ...autograd.nodes import refuse
 from ...backend import dtype as dtypes
 from ...backend.registry import backend_for
 from ...core import return_types
+from ...core.taping import untaped
 from ...core.tensor import Tensor, wrap
 from ..creation.spaced import linspace
 from ..dispatch.explain import require_one_kind
@@ -114,6 +115,7 @@ def unique(
     """
     array = input._array
     require_order("unique", input)
+    untaped("the shape of what unique gives depends on elements")
     if dim is not None:
         dim = _dim_of_slices("unique", input, dim)
     values, inverse, counts = backend_for(array).unique(array, dim if input.ndim else None)
@@ -156,6 +158,7 @@ def unique_consecutive(
     input: Tensor, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
 ) -> Any:
     """The elements, or slices along `dim`, that differ from the one before; results besides as in `unique`."""
+    untaped("the shape of what unique_consecutive gives depends on elements")
     F = backend_for(input._array)
     along = 0 if dim is None else _dim_of_slices("unique_consecutive", input, dim)
     x = F.reshape(input._array, (-1,)) if dim is None or not input.ndim else input._array
@@ -359,6 +362,7 @@ def _histogram(
     if range is not None and len(range) != 2 * len(bins):
         raise RuntimeError(f"torch.{name}: for a {len(bins)}-dimensional histogram range should have "
                            f"{2 * len(bins)} elements, but got {len(range)}")  # fmt: skip
+    untaped(f"{name} reads elements")
     for other in (weight, *bins):
         if isinstance(other, Tensor) and other.dtype is not input.dtype:
             raise RuntimeError(
