@@ -168,3 +168,12 @@ def test_broadcasting_and_its_gradient(shapes: tuple[tuple[int, ...], tuple[int,
         np.testing.assert_allclose(
             leaf.grad.numpy(), spread.sum(axis=dims, keepdims=True).reshape(leaf.shape)
         )
+
+
+def test_what_is_looked_for_may_have_another_type():
+    halves = torch.tensor([1.0, 2.5], dtype=torch.bfloat16)
+    for others in (torch.tensor([2.5], dtype=torch.float16), torch.tensor([2.5, 7.0], dtype=torch.float64)):
+        assert torch.isin(halves, others).tolist() == [False, True]
+    assert torch.isin(torch.tensor([1, 2]), halves).tolist() == [True, False]
+    with pytest.raises(RuntimeError, match="Subtraction"):
+        torch.sub(halves, halves > 2, alpha=2)

@@ -27,6 +27,8 @@ def scaled(name: str, input: Any, other: Any, alpha: Any) -> Any:
         alpha = alpha.item()
     if isinstance(alpha, (int, float)) and alpha == 1 and not isinstance(alpha, bool):
         return other
+    if name in ("sub", "rsub"):
+        _check_sub(input, other)
     category = max(_category(input), _category(other))
     if isinstance(alpha, bool):
         if category:

@@ -80,6 +80,9 @@ def isin(elements: Any, test_elements: Any, *, assume_unique: bool = False, inve
     given = elements if isinstance(elements, Tensor) else test_elements
     if not isinstance(given, Tensor):
         raise TypeError("isin(): at least one of elements and test_elements must be a Tensor")
+    if isinstance(elements, Tensor) and isinstance(test_elements, Tensor):
+        common = dtypes.promote_types(elements.dtype, test_elements.dtype)
+        elements, test_elements = to(elements, common), to(test_elements, common)
     backend = backend_for(given._array)
     raw = [
         x._array if isinstance(x, Tensor) else backend.asarray(x, like=given._array)
