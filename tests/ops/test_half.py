@@ -175,3 +175,17 @@ def test_gradients_beside_numbers(dtype: torch.dtype) -> None:
     assert g.tolist() == [0, 0] and torch.autograd.grad(g.sum(), x)[0].tolist() == [0, 0]
     weight = torch.ones(2, dtype=torch.float64)
     assert torch.nn.functional.rms_norm(x, (2,), weight).dtype is dtype
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_numbers_beside_large_expanded_tensors(dtype: torch.dtype) -> None:
+    row, column = torch.arange(1000).to(dtype), torch.arange(1000)[:, None].to(dtype)
+    for x in (
+        row.expand(3, 1000),
+        column.expand(1000, 3),
+        row.view(10, 1, 100).expand(10, 4, 100),
+        row.expand(3, 1000).t(),
+    ):
+        plain = torch.tensor(x.tolist(), dtype=dtype)
+        for wise in (lambda x: x * 0.3, lambda x: x / 3, lambda x: 0.5 - x, lambda x: x + 1):
+            assert wise(x).tolist() == wise(plain).tolist() and wise(x).is_contiguous()

@@ -16,6 +16,7 @@ import numpy as np
 from numba import njit
 
 from ..dtype import bfloat16, float16
+from ..layout import beside
 from .half import is_half
 from .inner_loops import (
     MOST,
@@ -147,11 +148,9 @@ def by_a_number(name: str, input: Any, other: Any) -> Array:
     if array.size < _SMALL or not is_half(array.dtype):
         return NotImplemented
     install()
-    out = np.empty_like(array)
+    out, flat, (vector,) = beside(array.dtype, array)
     number = np.array(other if array is input else input, np.float32)
-    operands = [x.ravel("K") for x in ((array, number) if array is input else (number, array))] + [
-        out.ravel("K")
-    ]
+    operands = [vector, number, flat] if array is input else [number, vector, flat]
     loop, told = _loop_by_a_number(name, array.dtype == bfloat16.numpy, array is input)
     places = np.array([x.ctypes.data for x in operands])
     steps = np.array([2 if x.itemsize == 2 else 0 for x in operands])
