@@ -245,6 +245,7 @@ from .ops.reduction.distance import cdist as cdist, pdist as pdist
 from .ops.reduction.norm import dist as dist, norm as norm, renorm as renorm
 from .ops.reduction.order import argsort as argsort
 from .ops.reduction.queries import (
+    _has_compatible_shallow_copy_type as _has_compatible_shallow_copy_type,
     allclose as allclose, can_cast as can_cast, detach as detach, equal as equal, get_device as get_device,
     is_complex as is_complex, is_floating_point as is_floating_point, is_inference as is_inference,
     is_nonzero as is_nonzero, is_same_size as is_same_size, is_signed as is_signed, is_tensor as is_tensor,

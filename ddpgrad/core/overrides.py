@@ -238,10 +238,7 @@ def _torch_function(cls: Any, func: Any, types: Any, args: Any = (), kwargs: Any
     if not all(issubclass(cls, kind) for kind in types):
         return NotImplemented
     with DisableTorchFunctionSubclass():
-        if telling and is_told(args, kwargs or {}):  # also of what asks nobody
-            result = tell(func, args, kwargs or {})
-        else:
-            result = func(*args, **(kwargs or {}))
+        result = func(*args, **(kwargs or {}))
         return result if func in nowrap() else _as_class(result, cls)
 
 

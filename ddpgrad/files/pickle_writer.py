@@ -130,8 +130,7 @@ class Writer:
         self._out.append(b"ctorch\n%b\n" % obj.name.encode())
 
     def _device(self, obj: Device, where: Place) -> None:
-        index = b"\x85" if obj.index is None else number(obj.index) + b"\x86"
-        self._out.append(b"ctorch\ndevice\n" + text(obj.type) + index + b"R")
+        self._out.append(device_of(obj))
 
     def _layout(self, obj: Layout, where: Place) -> None:
         self._out.append(b"ctorch.serialization\n_get_layout\n" + text(repr(obj)) + b"\x85R")
@@ -293,6 +292,12 @@ def text(value: str) -> bytes:
     return b"X" + struct.pack("<L", len(data)) + data
 
 
+def device_of(value: Device) -> bytes:
+    """A device in the stream."""
+    index = b"\x85" if value.index is None else number(value.index) + b"\x86"
+    return b"ctorch\ndevice\n" + text(value.type) + index + b"R"
+
+
 def number(value: Any) -> bytes:
     """None, a bool, an int or a float in the stream."""
     if value is None:
@@ -314,6 +319,48 @@ def number(value: Any) -> bytes:
 def numbers(values: Iterable[int]) -> bytes:
     """A tuple of ints in the stream."""
     return b"(" + b"".join(map(number, values)) + b"t"
+
+
+STRIDED = b"ctorch.serialization\n_get_layout\n" + text("torch.strided") + b"\x85R"
+
+
+def of_meta(tensor: Tensor, where: Place) -> bytes:
+    """A tensor on meta in the pickle: its dtype, sizes and steps."""
+    out = b"(" + dtype_name(tensor) + numbers(tuple(tensor.shape)) + numbers(tensor.stride())
+    out += number(tensor.requires_grad and not isinstance(tensor, Parameter))
+    return rebuilt(tensor, b"_rebuild_meta_tensor_no_storage", out, where)
+
+
+def of_wrapper(tensor: Tensor, where: Place) -> bytes:
+    """A tensor of a class that answers for it, which has no memory of its own: what `_make_wrapper_subclass` is given."""
+    out = (
+        b"("
+        + name_of(type(tensor), where)
+        + dtype_name(tensor)
+        + numbers(tensor.shape)
+        + numbers(tensor.stride())
+    )
+    out += number(tensor.storage_offset()) + STRIDED + device_of(tensor.device) + number(tensor.requires_grad)
+    return rebuilt(tensor, b"_rebuild_wrapper_subclass", out, where)
+
+
+def dtype_name(tensor: Tensor) -> bytes:
+    return f"ctorch\n{tensor.dtype.name}\n".encode()
+
+
+def rebuilt(tensor: Tensor, function: bytes, arguments: bytes, where: Place) -> bytes:
+    """A call in the pickle that makes `tensor` again; of one with attributes all but them and the end, as `Writer` adds them."""
+    function, arguments = b"ctorch._utils\n" + function + b"\n", arguments + b"t"
+    users = not plain_tensor(type(tensor))
+    if users or not isinstance(tensor, Parameter):
+        if users or tensor.__dict__:
+            kind = name_of(type(tensor), where) if users else b"ctorch\nTensor\n"
+            return b"ctorch._tensor\n_rebuild_from_type_v2\n(" + function + kind + arguments
+        return function + arguments + b"R"
+    more = number(tensor.requires_grad) + NO_HOOKS
+    if tensor.__dict__:
+        return b"ctorch._utils\n_rebuild_parameter_with_state\n(" + function + arguments + b"R" + more
+    return b"ctorch._utils\n_rebuild_parameter\n" + function + arguments + b"R" + more + b"\x87R"
 
 
 _CONSTANTS = frozenset({type(None), bool, int, float})

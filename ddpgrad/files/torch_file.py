@@ -23,13 +23,26 @@ from ..backend.device import CPU
 from ..backend.dtype import DType, uint8
 from ..backend.elementary.shape import address_of
 from ..backend.registry import to_device
+from ..core.dispatching import tells
 from ..core.errors import CheckpointError
 from ..core.storage import STORAGES, TypedStorage, UntypedStorage
 from ..core.tensor import Tensor, wrap
 from ..nn.parameter import Parameter
 from . import archive, safe_globals, settings
 from .pickle_reader import Reader, RefusedError
-from .pickle_writer import NO_HOOKS, Place, Writer, name_of, number, numbers, plain_tensor, text
+from .pickle_writer import (
+    NO_HOOKS,
+    Place,
+    Writer,
+    dtype_name,
+    number,
+    numbers,
+    of_meta,
+    of_wrapper,
+    plain_tensor,
+    rebuilt,
+    text,
+)
 from .tensor_file import fill
 from .torch_names import LANGUAGE, StorageType
 
@@ -260,8 +273,9 @@ class _Memory:
         if min(array.strides, default=0) < 0 or any(step % array.itemsize for step in array.strides):
             array = array.copy()  # PyTorch has no such steps
         place = bytearray()
-        if tensor.is_meta:
-            place.extend(_of_meta(tensor, where))
+        if getattr(array, "device_kind", "") == "meta":
+            without_memory = tensor.is_meta and not tells(tensor)
+            place.extend(of_meta(tensor, where) if without_memory else of_wrapper(tensor, where))
             return place
         self._seen.append((tensor, array, place, where))
         return place
@@ -327,41 +341,15 @@ def _storage(group: list[_Span], key: int) -> np.ndarray:
         out = described + number((span.first - first) // array.itemsize)
         out += numbers(array.shape) + numbers(steps)
         out += number(tensor.requires_grad and not parameter) + NO_HOOKS
-        out += _name_of(tensor) if word is None else b""
+        out += dtype_name(tensor) if word is None else b""
         function = b"_rebuild_tensor_v3" if word is None else b"_rebuild_tensor_v2"
-        span.place.extend(_rebuilt(tensor, function, out, span.where))
+        span.place.extend(rebuilt(tensor, function, out, span.where))
     return _bytes_at(group[0].array, end - first)
 
 
 def _place_of(tensor: Tensor | Storage) -> str:
     storage = tensor.untyped_storage() if isinstance(tensor, Tensor) else tensor.untyped()
     return settings.location_tag(storage)
-
-
-def _of_meta(tensor: Tensor, where: Place) -> bytes:
-    """A tensor on meta in the pickle: its dtype, sizes and steps."""
-    out = b"(" + _name_of(tensor) + numbers(tuple(tensor.shape)) + numbers(tensor.stride())
-    out += number(tensor.requires_grad and not isinstance(tensor, Parameter))
-    return _rebuilt(tensor, b"_rebuild_meta_tensor_no_storage", out, where)
-
-
-def _name_of(tensor: Tensor) -> bytes:
-    return f"ctorch\n{tensor.dtype.name}\n".encode()
-
-
-def _rebuilt(tensor: Tensor, function: bytes, arguments: bytes, where: Place) -> bytes:
-    """A call in the pickle that makes `tensor` again; of one with attributes all but them and the end, as `Writer` adds them."""
-    function, arguments = b"ctorch._utils\n" + function + b"\n", arguments + b"t"
-    users = not plain_tensor(type(tensor))
-    if users or not isinstance(tensor, Parameter):
-        if users or tensor.__dict__:
-            kind = name_of(type(tensor), where) if users else b"ctorch\nTensor\n"
-            return b"ctorch._tensor\n_rebuild_from_type_v2\n(" + function + kind + arguments
-        return function + arguments + b"R"
-    more = number(tensor.requires_grad) + NO_HOOKS
-    if tensor.__dict__:
-        return b"ctorch._utils\n_rebuild_parameter_with_state\n(" + function + arguments + b"R" + more
-    return b"ctorch._utils\n_rebuild_parameter\n" + function + arguments + b"R" + more + b"\x87R"
 
 
 _WORDS: dict[DType | None, str] = {dtype: word for word, dtype in STORAGES.items()}

@@ -17,6 +17,7 @@ import numpy as np
 from ..backend import dtype as dtypes
 from ..backend.device import Device
 from ..backend.dtype import DType
+from ..core.dispatching import is_told_class
 from ..core.errors import DeviceError
 from ..core.size import SPARSE, Size, sparse_coo, strided
 from ..core.storage import STORAGES, TypedStorage, UntypedStorage
@@ -110,6 +111,18 @@ def rebuild_meta(dtype: Any, size: Any, stride: Any, requires_grad: Any = False)
     return out.requires_grad_() if requires_grad else out
 
 
+def rebuild_wrapper(
+    kind: Any, dtype: Any, size: Any, stride: Any, offset: Any, layout: Any, device: Any, requires_grad: Any
+) -> Tensor:
+    """`torch._utils._rebuild_wrapper_subclass`: a tensor without memory of its own, of a class that answers for it."""
+    if not isinstance(kind, type) or not issubclass(kind, Tensor) or not is_told_class(kind):
+        raise Malformed("a tensor without memory of a class that does not answer for it")
+    if not isinstance(dtype, DType) or not (isinstance(size, tuple) and isinstance(stride, tuple)):
+        raise Malformed("a tensor without a type, sizes and steps")
+    form: Any = {"strides": stride, "storage_offset": offset, "dtype": dtype, "device": device}
+    return Tensor._make_wrapper_subclass(kind, size, **form, requires_grad=bool(requires_grad))
+
+
 def _parameter(data: Any, requires_grad: Any = True, hooks: Any = None, state: Any = None) -> Parameter:
     if not isinstance(data, Tensor):
         raise Malformed("a parameter without a tensor")
@@ -121,11 +134,11 @@ def _parameter(data: Any, requires_grad: Any = True, hooks: Any = None, state: A
 
 def _of_type(function: Any, kind: Any, arguments: Any, state: Any) -> Tensor:
     """A tensor with attributes: `torch._tensor._rebuild_from_type_v2`."""
-    known = function in (rebuild_tensor, rebuild_typed, rebuild_meta, _parameter)
+    known = function in (rebuild_tensor, rebuild_typed, rebuild_meta, rebuild_wrapper, _parameter)
     if not known or not isinstance(kind, type) or not issubclass(kind, Tensor):
         raise Malformed("a tensor of a class that is not known")
     out = function(*arguments)
-    if kind not in (Tensor, Parameter):  # the user's, which the reader has let pass
+    if kind not in (Tensor, Parameter) and type(out) is not kind:  # the user's, which the reader has let pass
         out = out.detach().as_subclass(kind).requires_grad_(out.requires_grad)
         if hasattr(kind, "__setstate__"):
             out.__setstate__(state)
@@ -280,6 +293,7 @@ def _names() -> tuple[dict[str, Any], dict[int, Callable[..., Any]]]:
         "torch._utils._rebuild_tensor_v2": rebuild_tensor,
         "torch._utils._rebuild_tensor_v3": rebuild_typed,
         "torch._utils._rebuild_meta_tensor_no_storage": rebuild_meta,
+        "torch._utils._rebuild_wrapper_subclass": rebuild_wrapper,
         "torch._utils._rebuild_parameter": _parameter,
         "torch._utils._rebuild_parameter_with_state": _parameter,
         "torch._tensor._rebuild_from_type_v2": _of_type,
@@ -287,7 +301,7 @@ def _names() -> tuple[dict[str, Any], dict[int, Callable[..., Any]]]:
         "torch.serialization._get_layout": _layout,
         "_codecs.encode": _encoded,
     }
-    for name in ("qtensor", "nested_tensor", "wrapper_subclass"):
+    for name in ("qtensor", "nested_tensor"):
         functions[f"torch._utils._rebuild_{name}"] = _no_form
     for module in ("numpy.core.multiarray", "numpy._core.multiarray"):
         functions[f"{module}._reconstruct"] = _empty_array

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 from ..core.tensor import Tensor
 from ..library.aten import ATEN, OpOverload, OpOverloadPacket
@@ -99,6 +99,7 @@ class _Result:
 
 def contexts(chosen: Any, mutable: bool) -> Contexts:
     """What `create_selective_checkpoint_contexts` returns."""
+    policy: Policy
     if isinstance(chosen, list):
         for op in chosen:
             if not isinstance(op, OpOverload):
@@ -112,11 +113,12 @@ def contexts(chosen: Any, mutable: bool) -> Contexts:
                 )
         saved = frozenset(chosen)
 
-        def policy(context: Any, op: Any, *args: Any, **kwargs: Any) -> bool:
+        def listed(context: Any, op: Any, *args: Any, **kwargs: Any) -> bool:
             return op in saved
 
+        policy = listed
     elif callable(chosen):
-        policy = chosen
+        policy = cast(Policy, chosen)
     else:
         raise TypeError("policy_fn_or_list must be either a function or a list of ops.")
     kept: Kept = defaultdict(dict)

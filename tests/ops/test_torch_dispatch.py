@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import ddpgrad as torch
-from ddpgrad.compat._C import _disabled_torch_function_impl
+from ddpgrad.compat._C import DisableTorchFunctionSubclass, _disabled_torch_function_impl
 from ddpgrad.core.errors import NoElementsError
 from ddpgrad.nn import functional as F
 from ddpgrad.utils._mode_utils import no_dispatch
@@ -298,13 +298,22 @@ def test_what_a_class_cannot_answer_is_an_error():
         pass
 
 
-def test_copies_pickles_and_texts_of_a_class_without_memory():
+def test_copies_files_and_texts_of_a_class_without_memory(tmp_path):
     x = Wrapped(torch.arange(3.0))
     x.note = [1]
     copied = copy.deepcopy(x)
     assert copied.elem.tolist() == [0.0, 1.0, 2.0] and copied.note == [1] and copied.note is not x.note
     again = pickle.loads(pickle.dumps(x))
     assert type(again) is Wrapped and again.elem.tolist() == [0.0, 1.0, 2.0] and again.stride() == (1,)
+    shallow = copy.copy(x)
+    assert shallow.note is x.note and shallow.device.type == "cpu"
+    torch.save({"x": x, "p": torch.nn.Parameter(x)}, tmp_path / "x.pt")
+    with torch.serialization.safe_globals([Wrapped]):
+        read = torch.load(tmp_path / "x.pt")
+    assert [type(t) for t in read.values()] == [Wrapped, Wrapped] and isinstance(
+        read["p"], torch.nn.Parameter
+    )
+    assert read["x"].elem.tolist() == [0.0, 1.0, 2.0] and read["x"].note == [1] and not read["x"].is_meta
     assert torch.Tensor.__repr__(x, tensor_contents="...") == "Wrapped(...)"
 
 
@@ -322,6 +331,18 @@ def test_training_of_a_class_without_memory(optimizer):
         trained.append([getattr(t, "elem", t.detach()) for t in (p, norm)])
     for one, other in zip(*trained, strict=True):
         assert torch.allclose(one, other)
+
+
+def test_functions_that_hand_back_without_asking_are_told():
+    class Both(Wrapped):
+        @classmethod
+        def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            with DisableTorchFunctionSubclass():
+                return func(*args, **(kwargs or {}))
+
+    x = Both(torch.tensor([2.0]))
+    assert type(x.detach()) is Both and x.item() == 2 and float(x) == 2 and type(x.data) is Both
+    assert isinstance(torch.nn.Parameter(x), Both)
 
 
 def test_custom_ops_are_told():

@@ -10,21 +10,32 @@ from ...autograd.grad_mode import no_grad
 from ...backend import device as devices
 from ...backend import dtype as dtypes
 from ...backend.meta.array import MetaArray, steps_in_order
-from ...core.dispatching import in_mode, is_told_class, own_attributes, tell_in_place, tell_part, told_members
+from ...core.dispatching import (
+    in_mode,
+    is_told_class,
+    own_attributes,
+    tell_in_place,
+    tell_part,
+    tells,
+    told_members,
+)
 from ...core.errors import NoElementsError
 from ...core.tensor import Tensor, wrap
 
 
 def _device(self: Tensor) -> devices.Device:
     """The device that the tensor says it is on."""
-    claimed = self.__dict__.get("_claimed_device")
-    return claimed or Tensor.device.fget(self)  # type: ignore[attr-defined]
+    array = self._array
+    return array.device if isinstance(array, Bodiless) else Tensor.device.fget(self)  # type: ignore[attr-defined]
 
 
 class Bodiless(MetaArray):
     """The array of a tensor that is without memory: how it is shaped. What computes with it has asked nobody, and fails."""
 
-    __slots__ = ()
+    __slots__ = ("device", "offset")
+
+    device: devices.Device  # where the tensor says it is
+    offset: int  # where in its memory
 
     def _refuse(self, *args: Any, **kwargs: Any) -> Any:
         raise NoElementsError(
@@ -62,9 +73,10 @@ def make_wrapper(
         if strides is None
         else tuple(int(n) * kind.itemsize for n in strides)
     )
-    made = wrap(Bodiless(shape, kind, None, steps), cls)
-    made._claimed_offset = int(storage_offset or 0)
-    made._claimed_device = devices.of(device if device is not None else devices.default())
+    array = Bodiless(shape, kind, None, steps)
+    array.device = devices.of(device if device is not None else devices.default())
+    array.offset = int(storage_offset or 0)
+    made = wrap(array, cls)
     if requires_grad:
         made._requires_grad = True
     return made
@@ -83,12 +95,12 @@ _data: Any = Tensor.__dict__["data"]
 
 
 def _has_no_memory(self: Tensor) -> bool:
-    return isinstance(self._array, MetaArray)
+    return isinstance(self._array, Bodiless)
 
 
 def _storage_offset(self: Tensor) -> int:
     """Where the first element lies in the memory that the tensor says it has."""
-    return self.__dict__["_claimed_offset"] if _has_no_memory(self) else _offset(self)
+    return self._array.offset if _has_no_memory(self) else _offset(self)
 
 
 def _refused(name: str) -> Any:
@@ -177,6 +189,7 @@ _MEMBERS: dict[str, Any] = {
 
 @told_members.register
 def _members() -> dict[str, Any]:
+    watch(_MEMBERS)  # as long as there are such classes, methods that ask nobody have to
     return _MEMBERS
 
 
@@ -201,7 +214,7 @@ _users: list[object] = []
 
 
 def watch(user: object) -> None:
-    """Let methods of Tensor that ask nobody tell the modes of threads that are in one, until `user` calls `unwatch`."""
+    """Let methods of Tensor that ask nobody tell modes and classes, until `user` calls `unwatch`."""
     if not _users:
         for name in (*_WATCHED, *_WATCHED_IN_PLACE):
             known = _before[name] = Tensor.__dict__[name]
@@ -220,11 +233,13 @@ def unwatch(user: object) -> None:
 def _watched(name: str, known: Any) -> Any:
     told = _told(name)
     if isinstance(known, property):
-        assert known.fget is not None
-        return property(lambda self: told(self) if in_mode() else known.fget(self), known.fset, known.fdel)  # type: ignore[misc]
+        get: Any = known.fget
+        return property(
+            lambda self: (told if in_mode() or tells(self) else get)(self), known.fset, known.fdel
+        )
 
     def method(self: Tensor, *args: Any, **kwargs: Any) -> Any:
-        return (told if in_mode() else known)(self, *args, **kwargs)
+        return (told if in_mode() or tells(self) else known)(self, *args, **kwargs)
 
     method.__name__ = name
     return method
@@ -232,7 +247,7 @@ def _watched(name: str, known: Any) -> Any:
 
 def _watched_in_place(name: str, known: Any) -> Any:
     def method(self: Tensor, *args: Any, **kwargs: Any) -> Any:
-        if not in_mode():
+        if not (in_mode() or tells(self)):
             return known(self, *args, **kwargs)
         return tell_in_place(known, name, (self, *args), kwargs)
 

@@ -105,6 +105,12 @@ def is_same_size(input: Tensor, other: Tensor) -> bool:
 
 
 @overridable
+def _has_compatible_shallow_copy_type(input: Tensor, from_: Tensor) -> bool:
+    """Whether one tensor may become the other without a new object: both are of one layout, and on one kind of device."""
+    return input.layout is from_.layout and input.device.type == from_.device.type
+
+
+@overridable
 def is_floating_point(input: Tensor) -> bool:
     """Whether the dtype is a floating-point type."""
     return input.dtype.is_floating_point
