@@ -110,6 +110,7 @@ class Backend:
     """
 
     places = True  # results of its kernels are yet to be put into PyTorch's order of memory
+    joins_rows = True  # many dimensions may be joined to one without copies, for products
 
     def __init__(
         self,

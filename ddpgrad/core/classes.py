@@ -32,7 +32,7 @@ def seen(tensor: Tensor) -> Any:
 
 def prepare(values: Iterable[Any]) -> None:
     """Let those of the tensors that are of such a class be recorded as results of a function."""
-    for value in values:
+    for value in values if plain else ():
         if value.__class__ in plain and not value._requires_grad:
             value.compute()
 

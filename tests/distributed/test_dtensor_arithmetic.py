@@ -40,6 +40,25 @@ def on(count, program):
     return dist.simulate(run, count)
 
 
+def test_a_sum_of_parts_stays_one_when_it_is_written_to():
+    def program(mesh):
+        x = distribute_tensor(A, mesh, [Partial()])
+        whole = A.clone()
+        for t in (x, whole):
+            t.add_(1).clamp_(max=1.0).mul_(3)
+            t[0] = 5.0
+        assert x.placements == (Partial(),)
+        torch.testing.assert_close(x.full_tensor(), whole)
+        y = distribute_tensor(A, mesh, [Shard(0)]).requires_grad_()
+        moved = y.redistribute(
+            placements=[Replicate()], forward_dtype=torch.bfloat16, backward_dtype=torch.float32
+        )
+        (moved * (1 / 3)).sum().backward()
+        return moved.dtype, y.grad.dtype, x.fill_(2.0).full_tensor().unique().tolist()
+
+    assert on(2, program) == [(torch.bfloat16, torch.float32, [2.0])] * 2
+
+
 def test_norms_of_unequal_columns():
     def program(mesh):
         p = nn.Parameter(distribute_tensor(A[:, :5], mesh, [Shard(1)]))
@@ -126,6 +145,25 @@ def test_results_lie_where_nothing_has_to_move():
     assert on(2, program)[0] == [
         "S(0)", "P(sum)", "P(sum)", "P(sum)", "S(1)", "P(avg)", "R", "S(0)", "R", "P(sum)", "S(1)", "R", "R",
     ]  # fmt: skip
+
+
+def test_sequences_that_are_divided_stay_so_in_the_gradients_of_a_layer():
+    def program(mesh):
+        x = distribute_tensor(torch.randn(2, 4, 6), mesh, [Shard(1)]).requires_grad_()
+        layer = nn.Linear(6, 3)
+        weight, bias = (distribute_tensor(p.detach(), mesh).requires_grad_() for p in layer.parameters())
+        seen = []
+        x.register_hook(lambda g: seen.append(g.placements))
+        weight.register_hook(lambda g: seen.append(g.placements))
+        (F.linear(x, weight, bias) ** 2).sum().backward()
+        plain = x.full_tensor().detach().requires_grad_()
+        (layer(plain) ** 2).sum().backward()
+        torch.testing.assert_close(x.grad.full_tensor(), plain.grad)
+        torch.testing.assert_close(weight.grad.full_tensor(), layer.weight.grad)
+        torch.testing.assert_close(bias.grad.full_tensor(), layer.bias.grad)
+        return sorted(map(str, seen))
+
+    assert on(2, program)[0] == ["(Partial(sum),)", "(Shard(dim=1),)"]
 
 
 def test_placements_on_two_dimensions_of_a_mesh():
@@ -225,7 +263,6 @@ def test_gradients_go_into_dtensors_and_out_of_them():
         (lambda x: torch.ones(5, 6) @ x.t(), RuntimeError, "got mixed torch.Tensor and DTensor"),
         (lambda x: x.redistribute(placements=[Partial()]), RuntimeError, "for internal use only"),
         (lambda x: x.redistribute(), RuntimeError, "placements is needed"),
-        (lambda x: distribute_tensor(A, x.device_mesh, [Partial()]), RuntimeError, "unsupported placements"),
         (
             lambda x: distribute_tensor(A, None, [Shard(0)]),
             RuntimeError,

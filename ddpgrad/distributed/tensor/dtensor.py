@@ -185,7 +185,7 @@ class DTensor(Described, Rows, Tensor):
         """The gradient of this leaf whose part is `part`."""
         return dtensor(part, self._layout.placed(without_partial(self.placements)))
 
-    def __repr__(self) -> str:
+    def __repr__(self, *, tensor_contents: Any = None) -> str:
         return (
             f"DTensor(local_tensor={self.part()}, device_mesh={self.device_mesh}, "
             f"placements={self.placements})"
@@ -251,7 +251,10 @@ class DTensor(Described, Rows, Tensor):
         forward_dtype: Any = None,
         backward_dtype: Any = None,
     ) -> DTensor:
-        """The same tensor placed otherwise on its mesh; its gradient goes back to where this one is. Collective."""
+        """The same tensor placed otherwise on its mesh; its gradient goes back to where this one is. Collective.
+
+        forward_dtype: of the result. backward_dtype: in which the gradient travels, if not in its own.
+        """
         if device_mesh is not None and device_mesh != self.device_mesh:
             raise NotImplementedError("Cross device mesh comm not supported yet!")
         if placements is None:
@@ -266,7 +269,8 @@ class DTensor(Described, Rows, Tensor):
         source: Any = self if forward_dtype is None else self.to(forward_dtype)
         if source._requires_grad and is_grad_enabled():
             with DisableTorchFunctionSubclass():
-                return DTensor.shown(moved(source.entered(), layout.placements).view_as(source.entered()))
+                given = source.entered()
+                return DTensor.shown(moved(given, layout.placements, backward_dtype).view_as(given))
         return source.settled(layout.placements)
 
     def replicated(self, tensor: Tensor) -> DTensor:

@@ -38,11 +38,6 @@ def distribute_tensor(
             "`distribute_tensor` should be used to distribute leaf tensors! but found non-leaf tensor!"
         )
     layout = layout_of(device_mesh, placements or [Replicate()] * device_mesh.ndim, tensor.shape)
-    for dim, placement in enumerate(layout.placements):
-        if placement.is_partial():
-            raise RuntimeError(
-                f"Trying to distribute tensor with unsupported placements {placement!r} on device mesh dimension {dim}!"
-            )
     if isinstance(tensor, DTensor):
         if tensor.device_mesh != device_mesh:
             raise ValueError(
@@ -60,7 +55,9 @@ def distribute_tensor(
         if src_data_rank is not None:
             for group in device_mesh.get_all_groups():
                 group.communicator.broadcast(host, src_data_rank, "distribute_tensor")
-        array = to_device(host[layout.index].copy(), tensor.device)
+        everywhere = layout.placed([Replicate()] * device_mesh.ndim)
+        part = everywhere.moved(host, layout.placements, "distribute_tensor")  # nobody waits for others
+        array = to_device(part, tensor.device)
     else:
         array = array[layout.index]
     cls = ShardedParameter if isinstance(tensor, Parameter) else DTensor

@@ -46,22 +46,28 @@ class _Moved(Function):
     """`redistribute`, whose gradient goes back to where the tensor was."""
 
     @staticmethod
-    def forward(ctx: Any, whole: Any, placements: Any) -> Tensor:
+    def forward(ctx: Any, whole: Any, placements: Any, backward_dtype: Any) -> Tensor:
         array: MeshArray = whole._array
-        ctx.placements = without_partial(array.placements)
+        ctx.placements, ctx.dtypes = without_partial(array.placements), (backward_dtype, whole.dtype)
         return wrap(array.placed(placements))
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
-        return placed(grads[0], ctx.placements), None
+        travels_in, own = ctx.dtypes
+        if travels_in is None:
+            return placed(grads[0], ctx.placements), None, None
+        return placed(grads[0].to(travels_in).entered(), ctx.placements).to(own), None, None
 
 
-def placed(tensor: Any, placements: Any) -> Tensor:
-    """`tensor`, whose array is one of ranks, placed otherwise; itself where nothing changes."""
+def placed(tensor: Any, placements: Any, backward_dtype: Any = None) -> Any:
+    """`tensor`, whose array is one of ranks, placed otherwise; itself where nothing changes.
+
+    backward_dtype: in which gradients travel, if not in their own.
+    """
     array: MeshArray = tensor._array
-    if array.layout.placed(placements) is array.layout:
+    if backward_dtype is None and array.layout.placed(placements) is array.layout:
         return tensor
-    return _Moved.apply(tensor, tuple(placements))
+    return _Moved.apply(tensor, tuple(placements), backward_dtype)
 
 
 local_of = _Local.apply

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ...backend.registry import backend_for
-from .layout import REPLICATE, layout_of
+from .layout import layout_of
 from .mesh_array import PROTOCOL, MeshArray, on_wholes, replaced
 from .mesh_functions import broadcast
 from .spreading import spread
@@ -118,9 +118,11 @@ def _lying_as(x: MeshArray, value: Any) -> Any:
 
 
 def _settle(x: MeshArray, value: Any) -> None:
-    """Overwrite all of `x`, which may be a sum of the ranks': the sum is `value` then, and stays one if that is one."""
-    if _has_sums(x) and not (isinstance(value, MeshArray) and value.placements == x.placements):
-        x.layout = layout_of(x.mesh, [p if p.is_shard() else REPLICATE for p in x.placements], x.shape)
+    """Overwrite all of `x`; where it is a sum of the ranks' parts, these make up `value`."""
+    if _has_sums(x) and not isinstance(value, MeshArray):
+        whole = x.everywhere(backend_for(x.part).new_zeros(x.part, x.shape))
+        whole.part[...] = value
+        value = whole
     x.part[...] = _lying_as(x, value)
 
 

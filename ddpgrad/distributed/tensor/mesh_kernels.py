@@ -102,6 +102,7 @@ class MeshBackend(Backend):
     """Kernels for the arrays of ranks whose parts lie on devices of one kind. divides: rules that hold for this one only."""
 
     places = False  # the kernels of the device see to it
+    joins_rows = False  # one that is divided, and not the first, would have to be gathered
 
     def __init__(
         self, kind: str, array_type: type, divides: dict[str, Callable[..., Any]] | None = None

@@ -203,9 +203,13 @@ def _linear(F: Any, kernel: Any, input: Any, weight: Any, bias: Any = None) -> A
 
 @rule("weight_gradient")
 def _weight_gradient(F: Any, kernel: Any, g: Any, input: Any, target: Any) -> Any:
-    return spread(
-        lambda a, b: kernel(a, b, None), [g, input], [["sum", "row"], ["sum", "column"]], [["row", "column"]]
-    )
+    lead = [("sum", d) for d in range(g.ndim - 1)]
+
+    def compute(a: Any, b: Any) -> Any:
+        rows = [x.reshape(math.prod(x.shape[:-1]), x.shape[-1]) for x in (a, b)]
+        return kernel(rows[0], rows[1], None)
+
+    return spread(compute, [g, input], [[*lead, "row"], [*lead, "column"]], [["row", "column"]])
 
 
 # -- layers --------------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ...backend.registry import Backend
 from ...core.tensor import Tensor
 from ..creation.factories import full
 from ..dispatch.declare import composite, op, primitive
@@ -119,6 +120,13 @@ def _linear_rule(F: Any, g: Any, targets: Any, input: Any, weight: Any) -> tuple
             _matmul_grad_input(F, g, weight, input.shape) if to_input else None,
             _matmul_grad_other(F, g, input, weight.shape) if to_weight else None,
             g if to_bias else None,
+        )
+    if len(g.shape) != 2 and isinstance(F, Backend) and not F.joins_rows:
+        lead = tuple(range(len(g.shape) - 1))
+        return (
+            F.matmul(g, weight) if targets[0] is not None else None,
+            F.weight_gradient(g, input, targets[1]) if targets[1] is not None else None,
+            F.sum(g, lead) if targets[2] is not None else None,
         )
     flat_g = g if len(g.shape) == 2 else F.reshape(g, (math.prod(g.shape[:-1]), weight.shape[0]))
     grad_input = grad_weight = grad_bias = None
