@@ -86,3 +86,20 @@ def test_register_module_is_add_module_of_the_class() -> None:
     module.register_module("a", nn.Identity())
     assert [name for name, _ in module.named_children()] == ["layer_a"]
     assert nn.Linear(1, 1).share_memory().weight.storage().is_shared()
+
+
+def test_parameters_that_lose_their_elements_are_others() -> None:
+    layer = nn.Linear(2, 2)
+    held = dict(layer.named_parameters())
+    layer.to("meta")
+    assert layer.weight.is_meta and not held["weight"].is_meta
+    layer.to_empty(device="cpu").load_state_dict(held)
+    assert torch.equal(layer.weight, held["weight"]) and layer.weight is not held["weight"]
+
+
+def test_subclasses_name_members_by_a_function_of_modules() -> None:
+    model = nn.Sequential(nn.Linear(1, 1), nn.BatchNorm1d(1))
+    named = model._named_members(lambda module: module._buffers.items(), prefix="model")
+    assert [name for name, _ in named] == [
+        f"model.1.{n}" for n in ("running_mean", "running_var", "num_batches_tracked")
+    ]

@@ -101,13 +101,16 @@ def _convert(parameter: Tensor, fn: Callable[[Tensor], Tensor]) -> Tensor:
     with no_grad():
         changed = fn(parameter)
         grad_changed = None if grad is None else fn(grad)
-    if changed.layout is not parameter.layout or (new and changed._array is not parameter._array):
+    # A parameter that gets or loses its elements is another one, so that who holds the old one keeps what it had.
+    plain = parameter.__class__ is Parameter
+    other = changed.layout is not parameter.layout or (plain and changed.is_meta is not parameter.is_meta)
+    if other or (new and changed._array is not parameter._array):
         parameter = Parameter(changed, parameter.requires_grad)
     elif changed._array is not parameter._array:
         parameter._grad = None
         parameter.data = changed
     if grad is not None and grad_changed is not None and grad_changed._array is not grad._array:
-        if new or grad._view is not None or grad_changed.layout is not grad.layout:
+        if new or other or grad._view is not None or grad_changed.layout is not grad.layout:
             grad = grad_changed.requires_grad_(grad.requires_grad)
         else:
             grad.data = grad_changed

@@ -287,8 +287,9 @@ class Tree:
         return (child for _, child in self.named_children())
 
     def _named_members(
-        self, kind: str, prefix: str, recurse: bool, remove_duplicate: bool
+        self, of: Any, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
     ) -> Iterator[tuple[str, Any]]:
+        """(name, member) of a kind, or of what `of(module)` gives, which some subclasses pass as in PyTorch."""
         seen: set[Any] = set()
         owners = (
             self.named_modules(prefix=prefix, remove_duplicate=remove_duplicate)
@@ -297,8 +298,8 @@ class Tree:
         )
         for path, module in owners:
             own = module.__dict__
-            for name in own[kind]:
-                member = own[name]
+            pairs: Any = [(name, own[name]) for name in own[of]] if isinstance(of, str) else of(module)
+            for name, member in pairs:
                 if member is None or member in seen:
                     continue
                 if remove_duplicate:
