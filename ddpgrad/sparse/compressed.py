@@ -70,37 +70,49 @@ def _checked(
         raise RuntimeError(
             f"{first} and {second} dimensionalities must be equal but got {starts.ndim} and {places.ndim}, respectively"
         )
-    if starts.ndim != 1:
+    batch = tuple(starts.shape[:-1])
+    if not starts.ndim or (batch and blocks):
         raise NotImplementedError(
-            f"torch.{layout}: batches of matrices are not supported, {first} has {starts.ndim} dimensions; give one matrix at a time"
+            f"torch.{layout}: expected {first} of one dimension{'' if blocks else ', or more for a batch'}, got {starts.ndim}"
         )
-    if values.ndim < 1 + blocks:
-        raise RuntimeError(f"values must have dimensionality > {blocks} but got {values.ndim}")
+    if values.ndim < starts.ndim + blocks:
+        raise RuntimeError(
+            f"values must have dimensionality > {starts.ndim - 1 + blocks} but got {values.ndim}"
+        )
     high, wide = values.shape[1:3] if blocks else (1, 1)
-    dense = tuple(values.shape[1 + blocks :])
+    dense = tuple(values.shape[starts.ndim + blocks :])
+    nnz = values.shape[starts.ndim - 1]
     if size is None:
-        lines, width = len(starts) - 1, int(places.max()) + 1 if len(places) else 0
+        lines, width = starts.shape[-1] - 1, int(places.max()) + 1 if places.size else 0
         rows, columns = (lines, width) if layout in BY_ROW else (width, lines)
-        shape: tuple[int, ...] = (rows * high, columns * wide, *dense)
+        shape: tuple[int, ...] = (*batch, rows * high, columns * wide, *dense)
     else:
         shape = tuple(shape_of("sparse_compressed_tensor", (size,)))
-    if len(shape) != 2 + len(dense) or shape[2:] != dense:
+    expected = (*batch, *shape[len(batch) : len(batch) + 2], *dense)
+    if (
+        len(expected) < len(batch) + 2 + len(dense)
+        or shape != expected
+        or places.shape[:-1] != batch
+        or values.shape[: len(batch)] != batch
+    ):
         raise RuntimeError(
-            f"values of shape {list(values.shape)} do not fit size {list(shape)}: two sparse dimensions, and then {list(dense)}"
+            f"values of shape {list(values.shape)} do not fit size {list(shape)}: {list(batch)}, two sparse dimensions, and "
+            f"then {list(dense)}"
         )
-    if shape[0] % high or shape[1] % wide:
-        raise RuntimeError(f"size {list(shape[:2])} must be divisible by the blocksize {[high, wide]}")
-    rows, columns = shape[0] // high, shape[1] // wide
+    rows, columns = shape[len(batch) : len(batch) + 2]
+    if rows % high or columns % wide:
+        raise RuntimeError(f"size {[rows, columns]} must be divisible by the blocksize {[high, wide]}")
+    rows, columns = rows // high, columns // wide
     lines, width, name = (rows, columns, "ncols") if layout in BY_ROW else (columns, rows, "nrows")
-    counts = starts[1:] - starts[:-1]
+    counts, stored, ends = starts[..., 1:] - starts[..., :-1], places.shape[-1], starts.shape[-1]
     conditions = [
-        (len(places) == len(values), f"{second}.shape[-1] must be equal to nnz ({len(values)}) but got {len(places)}"),
-        (len(starts) == lines + 1, f"{first}.shape[-1] must be equal to {lines + 1} but got {len(starts)}"),
-        (len(starts) and int(starts[0]) == 0, f"`{first}[..., 0] == 0` is not satisfied."),
-        (len(starts) and int(starts[-1]) == len(values), f"`{first}[..., -1] == nnz` is not satisfied."),
+        (stored == nnz, f"{second}.shape[-1] must be equal to nnz ({nnz}) but got {stored}"),
+        (ends == lines + 1, f"{first}.shape[-1] must be equal to {lines + 1} but got {ends}"),
+        (ends and bool((starts[..., 0] == 0).all()), f"`{first}[..., 0] == 0` is not satisfied."),
+        (ends and bool((starts[..., -1] == nnz).all()), f"`{first}[..., -1] == nnz` is not satisfied."),
         (bool((counts >= 0).all()), f"`0 <= {first}[..., 1:] - {first}[..., :-1] <= {name}` is not satisfied."),
         (
-            not len(places) or (int(places.min()) >= 0 and int(places.max()) < width),
+            not places.size or (int(places.min()) >= 0 and int(places.max()) < width),
             f"`0 <= {second} < {name}` is not satisfied.",
         ),
     ]  # fmt: skip
@@ -196,6 +208,8 @@ def to_layout(self: Tensor, layout: str, blocksize: Any = None, dense_dim: int |
     if isinstance(array, Compressed) and array.layout == layout and array.block == block:
         return self
     if not isinstance(array, SparseArray):
+        if block is None and self.ndim - (dense_dim or 0) > 2:
+            return sparse_of(self, _batch(self, layout, dense_dim))
         return sparse_of(self, compress(_stored(self, layout, dense_dim), layout, block))
     whole = array.coo().coalesce()
     if whole.sparse_dim != 2:
@@ -203,6 +217,23 @@ def to_layout(self: Tensor, layout: str, blocksize: Any = None, dense_dim: int |
             f"to_{layout}: expected a matrix of two sparse dimensions, got {whole.sparse_dim}: call to_dense() first"
         )
     return converted(self, compress(whole, layout, block))
+
+
+def _batch(self: Tensor, layout: str, dense_dim: int | None) -> Compressed:
+    """The elements of a batch of dense matrices that are not 0: of each matrix as many."""
+    lead = tuple(self.shape[: self.ndim - 2 - (dense_dim or 0)])
+    matrices = self.detach().reshape(-1, *self.shape[len(lead) :])
+    each = [compress(_stored(matrix, layout, dense_dim), layout) for matrix in matrices]
+    if len({one.nnz for one in each}) != 1:
+        raise RuntimeError(
+            f"to_{layout}: Expect the same number of specified elements per batch, and at least one matrix, got "
+            f"{[one.nnz for one in each]}"
+        )
+    starts, places, values = (
+        np.stack(part).reshape(*lead, *part[0].shape)
+        for part in zip(*[(one.starts, one.places, one.values) for one in each], strict=True)
+    )
+    return compressed(layout, starts, places, values, tuple(self.shape))
 
 
 def _stored(self: Tensor, layout: str, dense_dim: int | None) -> COO:

@@ -61,10 +61,10 @@ def mm(mat1: Tensor, mat2: Tensor, reduce: str | None = None) -> Tensor:
 
 
 def _reduced(mat1: Tensor, mat2: Tensor, how: str) -> Tensor:
-    if mat1.layout is not sparse_csr or is_sparse(mat2):
+    if mat1.layout is not sparse_csr or is_sparse(mat2) or mat1.ndim != 2:
         raise RuntimeError(
             f"torch.sparse.mm: reduce={how!r} expects a CSR matrix and a dense one, got layouts {mat1.layout} and "
-            f"{mat2.layout}"
+            f"{mat2.layout}, shapes {list(mat1.shape)} and {list(mat2.shape)}"
         )
     if not mat1.is_floating_point():
         raise NotImplementedError(f"torch.sparse.mm: reduce={how!r} is not implemented for {mat1.dtype}")
@@ -130,7 +130,8 @@ def sampled_addmm(
         )
     if input.dtype.category < 2:
         raise NotImplementedError(f"sampled_addmm is not implemented for {input.dtype}")
-    if (mat1.shape[-1:], (*mat1.shape[:-1], *mat2.shape[1:])) != (mat2.shape[:1], tuple(input.shape)):
+    inner, outer = mat1.shape[-1:], (*mat1.shape[:-1], *mat2.shape[1:])
+    if input.ndim != 2 or (inner, outer) != (mat2.shape[:1], tuple(input.shape)):
         raise RuntimeError(
             f"sampled_addmm: mat1 {list(mat1.shape)} @ mat2 {list(mat2.shape)} does not have the shape of input, "
             f"{list(input.shape)}"

@@ -113,7 +113,7 @@ def sparse_dim(self: Tensor) -> int:
 
 def dense_dim(self: Tensor) -> int:
     """The number of dense dimensions."""
-    return self.ndim - sparse_dim(self)
+    return self.ndim - sparse_dim(self) - len(getattr(self._array, "batch", ()))
 
 
 def to_dense(self: Tensor, dtype: Any = None, *, masked_grad: bool | None = None) -> Tensor:

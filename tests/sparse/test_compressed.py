@@ -22,6 +22,52 @@ def in_layout(dense: torch.Tensor, layout: torch.layout) -> torch.Tensor:
     return dense.to_sparse(layout=layout, blocksize=(2, 1) if layout in BLOCKS else None)
 
 
+@pytest.mark.parametrize("layout", LAYOUTS[:2])
+def test_batches_of_matrices(layout: torch.layout) -> None:
+    dense = torch.tensor([[[0.0, 1, 2], [0, 0, 3]], [[4, 0, 0], [5, 6, 0]]], dtype=torch.float64)
+    x = dense.clone().requires_grad_()
+    b = x.to_sparse(layout=layout)
+    assert (b.shape, b._nnz(), b.sparse_dim(), b.dense_dim()) == ((2, 2, 3), 3, 2, 0)
+    starts, places = (
+        (b.crow_indices(), b.col_indices())
+        if layout is torch.sparse_csr
+        else (b.ccol_indices(), b.row_indices())
+    )
+    assert starts.shape == (2, dense.shape[1 if layout is torch.sparse_csr else 2] + 1)
+    assert places.shape == b.values().shape == (2, 3)
+    made = torch.sparse_compressed_tensor(starts, places, b.values().detach(), layout=layout)
+    assert made[1].layout is layout and b.transpose(1, 2).layout is not layout
+    full = dense + 1
+    pairs = [
+        (b, dense),
+        (made, dense),
+        (made[1], dense[1]),
+        (made[1, 0], dense[1, 0]),
+        (made.transpose(1, 2), dense.transpose(1, 2)),
+        (made.sin(), dense.sin()),
+        (made * 2, dense * 2),
+        (made * full, dense * full),
+        (made + made, dense * 2),
+        (made.sum(), dense.sum()),
+        (made @ full.mT, dense @ full.mT),
+        (made.to_sparse_coo(), dense),
+        (made.clone().zero_(), dense * 0),
+        (made.to(torch.float32), dense.float()),
+    ]
+    for number, (got, expected) in enumerate(pairs):
+        torch.testing.assert_close(got.to_dense(), expected, msg=lambda m, n=number: f"{n}: {m}")
+    (b * 2).to_dense().pow(2).sum().backward()
+    torch.testing.assert_close(x.grad, 8 * dense)
+    (grad,) = torch.autograd.grad((x.to_sparse(layout=layout) @ full.mT).sum(), x)
+    torch.testing.assert_close(grad, full.sum(1, keepdim=True).expand_as(dense))
+    loaded = pickle.loads(pickle.dumps(made))
+    torch.testing.assert_close(loaded, made)
+    values = made.values().clone().requires_grad_()
+    again = torch.sparse_compressed_tensor(starts, places, values, (2, 2, 3), layout=layout)
+    again.to_dense().pow(2).sum().backward()
+    torch.testing.assert_close(values.grad, 2 * made.values())
+
+
 @st.composite
 def matrices(draw: st.DrawFn) -> torch.Tensor:
     rows, columns = draw(st.integers(0, 3)) * 2, draw(st.integers(0, 5))
@@ -166,7 +212,14 @@ ERRORS: list[tuple[Any, type[Exception], str]] = [
     (lambda: torch.sparse_csr_tensor([1, 2, 2], [0, 1], [1.0, 2.0], (2, 3)), RuntimeError, "== 0"),
     (lambda: torch.sparse_csr_tensor([0, 3, 2], [0, 1], [1.0, 2.0], (2, 3)), RuntimeError, "0 <= crow_indices"),
     (lambda: torch.sparse_csr_tensor([0, 2], [1, 0], [1.0, 2.0], (1, 3), check_invariants=True), RuntimeError, "sorted and distinct"),
-    (lambda: torch.sparse_csr_tensor([[0, 1]], [[0]], [[1.0]]), NotImplementedError, "batches"),
+    (lambda: torch.sparse_bsr_tensor([[0, 1]], [[0]], torch.ones(1, 1, 2, 2)), NotImplementedError, "of one dimension"),
+    (lambda: torch.sparse_csr_tensor([[0, 1]], [[0]], [[1.0]], (2, 1, 1)), RuntimeError, "do not fit size"),
+    (lambda: torch.sparse_csr_tensor([[0, 1], [1, 1]], [[0], [0]], [[1.0], [1.0]]), RuntimeError, "0\\] == 0"),
+    (lambda: torch.stack([D, D.tril()]).to_sparse_csr(), RuntimeError, "same number of specified elements"),
+    (lambda: torch.stack([D, D]).to_sparse_csr() @ D, RuntimeError, "takes another of matrices"),
+    (lambda: D @ torch.stack([D, D]).to_sparse_csr(), RuntimeError, "only rows and columns"),
+    (lambda: torch.sparse.mm(torch.stack([D, D]).to_sparse_csr(), D, "amax"), RuntimeError, "expects a CSR matrix"),
+    (lambda: torch.stack([D, D]).to_sparse_csr().transpose(0, 1), RuntimeError, "only rows and columns"),
     (lambda: torch.sparse_compressed_tensor([0, 1], [0], [1.0]), RuntimeError, "expected sparse compressed"),
     (lambda: D.to_sparse_bsr((3, 1)), RuntimeError, "divisible by given blocksize"),
     (lambda: D.to_sparse(layout=torch.sparse_bsr), RuntimeError, "without blocksize"),
@@ -181,6 +234,7 @@ ERRORS: list[tuple[Any, type[Exception], str]] = [
     (lambda: C + torch.ones(2, 2, dtype=torch.float64), RuntimeError, "size"),
     (lambda: torch.sparse.mm(C, D, "median"), ValueError, "amax"),
     (lambda: torch.sparse.sampled_addmm(C, D, D[:, :2]), RuntimeError, "shape of input"),
+    (lambda: torch.sparse.sampled_addmm(torch.stack([D, D]).to_sparse_csr(), torch.stack([D, D]), D), RuntimeError, "shape of input"),
 ]  # fmt: skip
 
 

@@ -30,7 +30,8 @@ class Compressed(HeldElements):
     """A matrix of `values`, the others 0; dimensions beyond two are dense.
 
     starts: (lines + 1,) where each line, a row or a column (of blocks), begins in `places` and `values`. places: (nnz,) the
-    column or row of each. values: (nnz, *dense), or (nnz, rows and columns of a block, *dense).
+    column or row of each. values: (nnz, *dense), or (nnz, rows and columns of a block, *dense). Of a batch of matrices,
+    which have one number of stored elements, all of these and the shape begin with the batch's own.
     """
 
     __slots__ = ("__weakref__", "layout", "places", "shape", "starts", "values")
@@ -52,15 +53,34 @@ class Compressed(HeldElements):
         return {lines: self.starts, places: self.places, "values": self.values}
 
     @property
+    def batch(self) -> tuple[int, ...]:
+        """The shape of a batch of matrices; () of one matrix."""
+        return self.starts.shape[:-1]
+
+    @property
+    def nnz(self) -> int:
+        return self.places.shape[-1]
+
+    @property
     def block(self) -> tuple[int, int] | None:
         """The shape of a block; None where there are none."""
         return self.values.shape[1:3] if self.layout in IN_BLOCKS else None
 
     def in_order(self) -> bool:
         """Whether every place of a line occurs once, in order."""
-        lines = numbered(self.starts[1:] - self.starts[:-1])[0]
+        lines, places = self._lines().reshape(-1), self.places.reshape(-1)
         same = lines[1:] == lines[:-1]
-        return bool((self.places[1:] > self.places[:-1])[same].all())
+        return bool((places[1:] > places[:-1])[same].all())
+
+    def _lines(self) -> Array:
+        """The line of each stored element, in the shape of `places`; those of a batch are numbered on."""
+        counts = self.starts[..., 1:] - self.starts[..., :-1]
+        return numbered(counts.reshape(-1))[0].reshape(self.places.shape)
+
+    def member(self, number: int) -> Compressed:
+        """One matrix, or smaller batch, of a batch."""
+        parts = (self.starts[number], self.places[number], self.values[number])
+        return self.__class__(self.layout, *parts, self.shape[1:])
 
     # -- other forms -------------------------------------------------------------------------
 
@@ -79,21 +99,32 @@ class Compressed(HeldElements):
 
     @property
     def indices(self) -> Array:
-        """(2, *shape of the values without dense dimensions) int64: row and column of each stored element."""
-        lines = numbered(self.starts[1:] - self.starts[:-1])[0]
-        places = self.places.astype(np.int64)
+        """(2, *shape of the values without dense dimensions) int64: row and column of each stored element.
+
+        Of a batch the number, or numbers, of its matrix come first.
+        """
+        lines, places = self._lines(), self.places.astype(np.int64)
+        if self.batch:
+            lines = lines % max(self.starts.shape[-1] - 1, 1)
         rows, columns = (lines, places) if self.layout in BY_ROW else (places, lines)
         if self.block is not None:
             (high, wide), none = self.block, np.zeros_like(rows, shape=self.block)
             rows = rows[:, None, None] * high + np.arange(high, like=rows)[:, None] + none
             columns = columns[:, None, None] * wide + np.arange(wide, like=rows) + none
-        return np.stack([rows, columns])
+        numbers = [
+            np.arange(n, like=rows).reshape(-1, *[1] * (len(self.batch) - d)) + np.zeros_like(rows)
+            for d, n in enumerate(self.batch)
+        ]
+        return np.stack([*numbers, rows, columns])
 
     def coo(self) -> COO:
         """In coordinates, in order of the rows."""
-        flat = self.indices.reshape(2, -1)
-        values = self.values.reshape(flat.shape[1], *self.shape[2:])
-        keys = flat[0] * self.shape[1] + flat[1]
+        indices = self.indices
+        flat = indices.reshape(len(indices), -1)
+        values = self.values.reshape(flat.shape[1], *self.shape[len(indices) :])
+        keys = flat[0]
+        for own, n in zip(flat[1:], self.shape[1:], strict=False):
+            keys = keys * n + own
         if not bool((keys[1:] > keys[:-1]).all()):
             order = np.argsort(keys, kind="stable")
             keys, flat, values = keys[order], flat[:, order], values[order]
@@ -109,20 +140,22 @@ class Compressed(HeldElements):
 
     def at(self, indices: Array) -> tuple[Array, Array]:
         """(the elements at `indices` (2, ...), which of them are stored)."""
-        values, stored = self.coo().at(indices.reshape(2, -1))
+        values, stored = self.coo().at(indices.reshape(len(indices), -1))
         shape = indices.shape[1:]
-        return values.reshape(*shape, *self.shape[2:]), stored.reshape(shape)
+        return values.reshape(*shape, *self.shape[len(indices) :]), stored.reshape(shape)
 
     def transpose(self, dims: Sequence[int]) -> Compressed:
         """The two sparse dimensions in the other order, in the same memory: rows become columns."""
         if tuple(dims) == tuple(range(self.ndim)):
             return self.with_values(self.values)
-        if tuple(dims) != (1, 0, *range(2, self.ndim)):
+        swapped, row = list(range(self.ndim)), len(self.batch)
+        swapped[row], swapped[row + 1] = row + 1, row
+        if list(dims) != swapped:
             raise RuntimeError(
-                f"transpose of a tensor of layout torch.{self.layout}: only its first two dimensions change places, got {list(dims)}"
+                f"transpose of a tensor of layout torch.{self.layout}: only rows and columns change places, got {list(dims)}"
             )
         values = self.values if self.block is None else self.values.swapaxes(1, 2)
-        shape = (self.shape[1], self.shape[0], *self.shape[2:])
+        shape = [self.shape[d] for d in swapped]
         return self.__class__(TRANSPOSED[self.layout], self.starts, self.places, values, shape)
 
     @property
@@ -184,7 +217,8 @@ class Compressed(HeldElements):
 
     def clear(self) -> None:
         self.starts = np.zeros_like(self.starts)
-        self.places, self.values = self.places[:0], self.values[:0]
+        none = (*[slice(None)] * len(self.batch), slice(0))
+        self.places, self.values = self.places[none], self.values[none]
 
     def dot(self, other: Array) -> Any:
         if not isinstance(other, HeldElements) and self.block is None and self.ndim == 2:
@@ -212,6 +246,8 @@ def compressed(layout: str, starts: Array, places: Array, values: Array, shape: 
 
 def compress(input: COO, layout: str, block: Sequence[int] | None = None) -> Compressed:
     """A matrix in coordinates, every place once, in another layout. block: the shape of a block of BSR and BSC."""
+    if input.sparse_dim != 2:
+        raise RuntimeError(f"torch.{layout}: what changes the places of a batch of matrices is not supported")
     if layout in IN_BLOCKS:
         return _in_blocks(input, layout, *(block or (1, 1)))
     rows, columns = input.indices

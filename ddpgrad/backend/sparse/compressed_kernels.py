@@ -37,11 +37,18 @@ def new_zeros(input: Compressed, shape: Sequence[int]) -> Any:
 
 
 def select(input: Compressed, dim: int, index: int) -> Any:
+    if input.batch and not dim:
+        return input.member(index)
     return kernels.select(input.coo(), dim, index)
 
 
 def slice_by(input: Compressed, index: Any) -> Any:
     parts = index if isinstance(index, tuple) else (index,)
+    while input.batch and parts and isinstance(parts[0], int):
+        input, parts = input.member(parts[0]), parts[1:]
+        if not parts:
+            return input.copy()
+        index = parts
     if any(isinstance(part, slice) and part != slice(None) for part in parts):
         raise Unsupported(
             f"a tensor of layout torch.{input.layout} is indexed by numbers only; call to_sparse_coo() or to_dense() first"
