@@ -2,6 +2,8 @@
 
 import io
 import json
+import os
+import resource
 from collections import OrderedDict
 
 import ml_dtypes
@@ -145,6 +147,40 @@ def test_what_cannot_be_stored_is_named_and_the_file_left_alone(tmp_path, obj, p
     with pytest.raises(CheckpointError, match=place):
         save(obj, path)
     assert load(path) == "before"
+
+
+@pytest.fixture(params=["a.pt", "a.safetensors"])
+def file(request, tmp_path):
+    """A file that there is already, on a file system where another can take its place."""
+    path = tmp_path / request.param
+    save(ddpgrad.ones(3), path)
+    try:
+        os.close(os.open(tmp_path, getattr(os, "O_TMPFILE", 0) | os.O_WRONLY))
+    except OSError:
+        pytest.skip("no files without names here")
+    return path
+
+
+def test_a_full_disk_costs_no_earlier_file(file):
+    before, most = file.read_bytes(), resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, most[1]))
+    try:
+        with pytest.raises(OSError, match="the file that was there before is as it was") as caught:
+            save(ddpgrad.ones(100_000), file)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, most)
+    assert caught.value.filename == str(file)
+    assert file.read_bytes() == before and os.listdir(file.parent) == [file.name]
+
+
+def test_a_file_that_is_replaced_stays_whole_for_who_has_it_open(file):
+    os.chmod(file, 0o640)
+    link = file.with_name(f"link-{file.name}")
+    link.symlink_to(file.name)
+    with open(file, "rb") as earlier:
+        save(ddpgrad.ones(4), link)
+        assert load(earlier).shape == (3,)
+    assert load(file).shape == (4,) and link.is_symlink() and file.stat().st_mode & 0o777 == 0o640
 
 
 def test_an_object_that_contains_itself_is_refused(tmp_path):

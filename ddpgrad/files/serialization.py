@@ -16,6 +16,7 @@ from ..core.storage import UntypedStorage
 from ..core.upcalls import load_bytes
 from . import archive, torch_file
 from .plain import MapLocation, PlainFile, load_plain, placed
+from .replacing import replacing
 from .safe_globals import add_safe_globals, clear_safe_globals, get_safe_globals, safe_globals
 from .settings import (
     LoadEndianness,
@@ -82,7 +83,8 @@ def save(
     read: plain data as above, NumPy arrays and scalars, frozensets, paths, `argparse.Namespace`,
     dataclasses and Enums.
 
-    CheckpointError names the place of what cannot be written, before the file is touched. The other arguments are
+    CheckpointError names the place of what cannot be written, before the file is touched. A file that is there already is
+    replaced when the new one is whole, on file systems that have files without names. The other arguments are
     PyTorch's, and without effect: the protocol is always 2.
     """
     if not isinstance(f, (str, os.PathLike)):
@@ -94,7 +96,7 @@ def save(
     if not os.path.isdir(folder):
         raise RuntimeError(f"save(): Parent directory {folder} does not exist.")
     packed = PlainFile(obj) if os.fspath(f).endswith(".safetensors") else torch_file.TorchFile(obj)
-    with open(f, "wb") as file:
+    with replacing(f) as file:
         packed.write(file)
 
 
