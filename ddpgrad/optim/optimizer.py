@@ -33,6 +33,12 @@ class _Required:
 
 required = _Required()
 
+# Options that PyTorch, too, takes from the defaults where a file of an earlier version has none.
+_NEWER = frozenset((
+    "amsgrad", "capturable", "centered", "decoupled_weight_decay", "differentiable", "foreach", "fused", "maximize",
+    "nesterov",
+))  # fmt: skip
+
 
 class Optimizer(HasHooks):
     """Base of all optimizers.
@@ -209,6 +215,7 @@ class Optimizer(HasHooks):
                     f"loaded state dict contains a parameter group that doesn't match the size of optimizer's group: "
                     f"group {i} has {len(old['params'])} parameters, but the optimizer's has {len(new['params'])}"
                 )
+            self._check_class(old, i)
             group = {**copy.deepcopy(old), "params": new["params"]}
             if "param_names" in new:
                 group.setdefault("param_names", new["param_names"])
@@ -225,6 +232,17 @@ class Optimizer(HasHooks):
                 state[key] = value
         self.__setstate__({"state": state, "param_groups": groups})
         self._call_hooks("load_state_dict_post")
+
+    def _check_class(self, saved: dict[str, Any], number: int) -> None:
+        """Refuse a group of another class, whose rates would be taken over, and whose state nothing would read."""
+        own = self.defaults.keys()
+        lacking = sorted(own - saved.keys() - _NEWER)
+        foreign = sorted(saved.keys() - own - {"params", "param_names"})
+        if lacking and foreign and type(self).__module__.startswith(__package__ or "ddpgrad.optim"):
+            raise ValueError(
+                f"loaded state dict is of another optimizer than {type(self).__name__}: its group {number} lacks "
+                f"{', '.join(lacking)}, and has {', '.join(foreign)}"
+            )
 
     def _loaded(self, owner: Tensor, group: dict[str, Any], number: Any, name: Any, value: Any) -> Any:
         """What loaded state of one name becomes for its parameter: tensors are copied, in its type and on its device."""

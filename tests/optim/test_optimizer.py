@@ -69,6 +69,10 @@ def test_loading_what_does_not_fit() -> None:
         )
     with pytest.raises(ValueError, match="group 0 has 2 parameters, but the optimizer's has 1"):
         optimizer.load_state_dict(optim.Adam([parameter(), parameter()]).state_dict())
+    with pytest.raises(
+        ValueError, match="of another optimizer than Adam: its group 0 lacks betas, eps, and has damp"
+    ):
+        optimizer.load_state_dict(optim.SGD([parameter()], lr=0.1).state_dict())
     state = copy.deepcopy(optimizer.state_dict())
     state["state"][0]["exp_avg"] = torch.ones(3)
     with pytest.raises(
