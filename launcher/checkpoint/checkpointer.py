@@ -96,6 +96,10 @@ class Checkpointer:
             if steps is not None and steps < 1:
                 raise ValueError(f"{name} must be at least 1, or None; got {steps}")
         self.folder = Path(folder)
+        if os.path.lexists(self.folder) and not self.folder.is_dir():
+            raise CheckpointError(
+                f"checkpoints need a folder, and {self.folder} is a file, or a link to nothing"
+            )
         self.every, self.memory_every = every, memory_every
         self.sharded, self.fall_back = sharded, fall_back
         self._store = Store(self.folder, Retention(keep, keep_every, best))
@@ -145,17 +149,17 @@ class Checkpointer:
         def take() -> list[Any]:
             mine.extend(own_shares(objects, rank, ranks, self.sharded))
             together = b"" if self.sharded or ranks == 1 else _to_bytes(small_states(objects))
-            return [together, {share.name: share.digest for share in mine if share.digest}]
+            return [together, {share.name: share.digest for share in mine if share.digest}, step]
 
         taken = gathered(take)
 
         def begin() -> str:
-            _check_alike([digests for _, digests in taken])
+            _check_alike([digests for _, digests, _ in taken], [there for *_, there in taken])
             return str(self._store.begin(step))
 
         begun = answer_of_rank_0(begin)
         if rank == 0 and taken[0][0]:
-            states = [_from_bytes(data) for data, _ in taken]
+            states = [_from_bytes(data) for data, *_ in taken]
             mine += [shards.whole(name, [s[name] for s in states], "list") for name in states[0]]
         self._write(_PendingCheckpoint(self._store, Path(begun), step, metric, ranks, mine), rank)
         return self._store.place(step)
@@ -355,7 +359,11 @@ class _PendingCheckpoint:
             self.store.discard(self.hidden)
 
 
-def _check_alike(digests: Sequence[dict[str, str]]) -> None:
+def _check_alike(digests: Sequence[dict[str, str]], steps: Sequence[int]) -> None:
+    if other := [rank for rank, step in enumerate(steps) if step != steps[0]]:
+        raise CheckpointError(
+            f"rank {other[0]} saves step {steps[other[0]]}, and rank 0 step {steps[0]}: all ranks save the same step"
+        )
     for rank, found in enumerate(digests):
         for name, digest in digests[0].items():
             if found.get(name) != digest:
