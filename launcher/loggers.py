@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import itertools
 import json
 import operator
 import os
 import secrets
 import socket
 import sys
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -91,6 +93,8 @@ class JSONLines:
     def __init__(self, place: Place) -> None:
         self._lock = folder_lock.of(place.folder) if place.rank == 0 else None
         path = place.of_rank(METRICS)
+        if place.step is None:
+            _keep_earlier(path)
         # Steps beyond the one from which the run goes on are made again.
         rows = path.read_bytes().splitlines() if place.step is not None and path.exists() else []
         before = path.with_name(f".{path.name}")
@@ -100,11 +104,22 @@ class JSONLines:
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
         self._file.write(json.dumps({"step": step, **values}) + "\n")
-        self._file.flush()
+        try:
+            self._file.flush()
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, self._file.name) from None
 
     def close(self, failed: bool) -> None:
         self._file.close()
         self._lock = None
+
+
+def _keep_earlier(path: Path) -> None:
+    """Move the rows of an earlier run out of the way of one that begins anew in its folder."""
+    if path.is_file() and path.stat().st_size:
+        number = next(n for n in itertools.count(1) if not path.with_name(f"{path.name}.{n}").exists())
+        kept = path.rename(path.with_name(f"{path.name}.{number}"))
+        warnings.warn(f"{path} has rows of an earlier run; they are kept in {kept}", stacklevel=4)
 
 
 def _step_of(row: bytes) -> float:

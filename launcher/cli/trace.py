@@ -33,6 +33,6 @@ def main(argv: Sequence[str]) -> int:
         raise LaunchError(str(error)) from None
     output = given.output or given.folder / "trace.json"
     output.write_text(json.dumps(timeline.chrome(run.spans, run.hosts)))
-    print(timeline.table(run, given.skip))
+    print(timeline.table(run, max(0, given.skip)))
     print(f"timeline: {output}")
     return 0

@@ -134,8 +134,15 @@ def test_metrics_jsonl_goes_on_from_the_step_that_stands(tmp_path):
             log.log(4, {"name": "x"})
     rows = [json.loads(line) for line in path.read_text().splitlines()]
     assert rows == [{"step": 1, "loss": 0.1}, {"step": 2, "loss": 0.2}, {"step": 3, "loss": 7}]
-    with loggers.start(tmp_path / "run"):
-        assert path.read_text() == "", "a run that begins anew keeps no rows of another"
+    earlier = path.read_text()
+    with pytest.warns(UserWarning, match=r"rows of an earlier run; they are kept in .*metrics\.jsonl\.1"):
+        log = loggers.start(tmp_path / "run")
+    assert path.read_text() == "", "a run that begins anew has no rows of another"
+    assert path.with_name("metrics.jsonl.1").read_text() == earlier
+    log.log(1, {"loss": 1})
+    log.close()
+    with pytest.warns(UserWarning, match=r"metrics\.jsonl\.2"):
+        loggers.start(tmp_path / "run").close()
 
 
 def test_another_job_cannot_take_the_folder_of_a_run(tmp_path):
