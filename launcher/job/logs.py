@@ -12,10 +12,11 @@ from pathlib import Path
 
 from ddpgrad.core.errors import LaunchError
 from ddpgrad.distributed.failure.channel import Failure
-from ddpgrad.distributed.failure.report_files import write_failure
+from ddpgrad.distributed.failure.report_files import REPORT, write_failure
 from ddpgrad.distributed.failure.watchdog import Progress
 
 EVENTS = "events.jsonl"
+EARLIER = "failure.earlier.json"
 
 
 class Logs:
@@ -25,10 +26,11 @@ class Logs:
                      has marked as its own, such as messages of mpiexec)
     rank_K.stacks    the stacks of its threads, if it was asked for them or crashed
     config.json      the job as it was started (run_config.py)
-    failure.json     the first failure, the others, and every rank's last collectives
+    failure.json     the first failure, the others, and every rank's last collectives; that of an earlier job in this
+                     folder becomes failure.earlier.json
     events.jsonl     what ddprun said of the job, if anything: failures, restarts, slow ranks; each with its time
 
-    A folder serves one job at a time. A restart adds to the files.
+    A folder serves one job at a time. A restart, and a later job, adds to the files.
     """
 
     def __init__(self, folder: Path | None) -> None:
@@ -55,7 +57,18 @@ class Logs:
                     f"ddprun: --log-dir {self.folder} cannot be locked ({error}): let no other job write there.",
                     file=sys.stderr,
                 )
+            self._set_aside()
         return self
+
+    def _set_aside(self) -> None:
+        """Let the report of an earlier job's failure not be taken for one of this job's."""
+        assert self.folder is not None
+        try:
+            (self.folder / REPORT).replace(self.folder / EARLIER)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise LaunchError(f"--log-dir {self.folder} cannot be written to: {error}") from None
 
     def __exit__(self, *exception: object) -> None:
         for file in self._files.values():

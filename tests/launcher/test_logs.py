@@ -89,6 +89,15 @@ def test_what_ddprun_says_of_failures_and_restarts_is_kept(ddprun):
     assert all(time.strptime(event["time"], "%Y-%m-%dT%H:%M:%S%z") for event in events)
 
 
+def test_the_failure_of_an_earlier_job_is_not_that_of_a_later_one(ddprun):
+    script = ddprun.script("if len(sys.argv) > 1: raise ValueError\n")
+    assert ddprun.run("--log-dir", "logs", script, "fail").code == 1
+    failure = (ddprun.folder / "logs" / "failure.json").read_text()
+    assert ddprun.run("--log-dir", "logs", script).code == 0
+    assert not (ddprun.folder / "logs" / "failure.json").exists()
+    assert (ddprun.folder / "logs" / "failure.earlier.json").read_text() == failure
+
+
 def test_two_jobs_do_not_share_a_folder(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "s.py").touch()
