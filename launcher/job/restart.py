@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import selectors
+import signal
 import sys
 import time
 from collections.abc import Callable, Collection
@@ -79,14 +80,17 @@ class Restarts:
             procs = max(plan.min_procs, procs - 1)
         return replace(plan, **new_job(), procs=procs, hosts=hosts, restart_count=plan.restart_count + 1)
 
-    def pause(self, selector: selectors.BaseSelector, signals: Signals) -> bool:
-        """Wait before the next attempt; False when a signal came instead."""
+    def pause(self, selector: selectors.BaseSelector, signals: Signals) -> signal.Signals | None:
+        """Wait before the next attempt; the signal that came instead, if one did."""
         self._say(f"restarting in {self._pause:g} s from the newest whole checkpoint")
         until = time.monotonic() + self._pause
         self._pause = min(_LONGEST_PAUSE_S, 2 * self._pause)
         while not signals.pending and (left := until - time.monotonic()) > 0:
             handle_events(selector, left)
-        return not signals.pending
+        if not signals.pending:
+            return None
+        self._say(f"{signals.pending[0].name} came before the restart; the job has ended")
+        return signals.pending[0]
 
     def _say(self, text: str) -> None:
         said = f"ddprun: {text}."

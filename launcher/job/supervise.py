@@ -48,6 +48,8 @@ def run(plan: Plan) -> int:
                 plan = replace(following, **new_job(), restart_count=plan.restart_count + 1)
                 continue
             following = restarts.after(plan, outcome.failure, outcome.steps, outcome.lost)
-            if following is None or not restarts.pause(selector, signals):
+            if following is None:
                 return outcome.code
+            if (number := restarts.pause(selector, signals)) is not None:
+                return 128 + number
             plan = following

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import subprocess
 from itertools import product
 
 import pytest
@@ -47,6 +48,21 @@ def train(ddprun, fault: str, steps: int = 7) -> str:
 
 def history(out: str) -> str:
     return next(line for line in out.splitlines() if "history" in line)
+
+
+def test_a_signal_before_a_restart_is_the_end_of_the_job(ddprun):
+    script = ddprun.script("raise ValueError(os.environ['DDPRUN_RESTART_COUNT'])", prelude="import os\n")
+    command = ddprun.command("--max-restarts", "9", script)
+    said, options = [], {"cwd": ddprun.folder, "env": ddprun.environment, "text": True}
+    with subprocess.Popen(command, stderr=subprocess.PIPE, **options) as running:
+        assert running.stderr is not None
+        for line in running.stderr:
+            said.append(line)
+            if "restarting in " in line:
+                running.send_signal(signal.SIGTERM)
+    assert running.returncode == 128 + signal.SIGTERM
+    late = "ddprun: terminated by SIGTERM; all ranks were ended.\n"  # on a busy machine
+    assert said[-1] in ("ddprun: SIGTERM came before the restart; the job has ended.\n", late)
 
 
 @pytest.mark.parametrize(
