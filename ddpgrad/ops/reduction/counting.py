@@ -253,9 +253,7 @@ def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -
     """How often each of 0, 1, … occurs in a vector of integers, or the sum of the weights of its occurrences."""
     array = input._array
     if input.dtype.category != 1:
-        raise NotImplementedError(
-            f'"bincount_cpu" not implemented for {input.dtype.name}; integers are counted'
-        )
+        raise NotImplementedError(f'"bincount_cpu" not implemented for {input.dtype.name}; give integers')
     if minlength < 0:
         raise RuntimeError(f"bincount(): minlength should be >= 0, got {minlength}")
     if input.ndim != 1 or (input.numel() and bool(array.min() < 0)):
