@@ -132,6 +132,7 @@ from .nn.functional.underlying import (
     feature_alpha_dropout as feature_alpha_dropout, feature_dropout as feature_dropout,
     instance_norm as instance_norm, _softmax_backward_data as _softmax_backward_data,
 )
+from .library.tags import Tag as Tag
 from .ops.creation.data import (
     as_tensor as as_tensor, asarray as asarray, from_file as from_file, frombuffer as frombuffer,
     tensor as tensor, vander as vander,

@@ -133,6 +133,7 @@ def test_an_op_is_one_object():
     assert add._schema.name == "aten::add" and add._schema.arguments[0].name == "self"
     assert aten.add_.Tensor._schema.is_mutable and not add._schema.is_mutable
     assert aten.view.default.is_view and aten.relu.default.name() == "aten::relu"
+    assert torch.Tag.inplace_view in aten.t_.default.tags and torch.Tag.pointwise in add.tags
     assert aten.addmm.default(torch.ones(2), torch.ones(2, 3), torch.ones(3, 2)).tolist() == [[4.0, 4.0]] * 2
 
 

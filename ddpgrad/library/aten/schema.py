@@ -3,21 +3,11 @@
 from __future__ import annotations
 
 import inspect
-from enum import Enum
 from typing import Any, NamedTuple
 
 from ...ops.dispatch.declare import OPS
+from ..tags import Tag
 from . import implementations
-
-
-class Tag(Enum):
-    """What PyTorch says of an op."""
-
-    core = "core"
-    inplace_view = "inplace_view"
-    nondeterministic_seeded = "nondeterministic_seeded"
-    pointwise = "pointwise"
-    view_copy = "view_copy"
 
 
 class Alias(NamedTuple):
@@ -186,6 +176,8 @@ def schema_of(name: str, overload: str) -> Schema:
 def tags_of(name: str) -> list[Tag]:
     """The tags of the overloads of `aten.<name>`."""
     found = []
+    if name.endswith("_") and not name.endswith("__"):
+        found.append(Tag.inplace)
     if name in _RESHAPING:
         found.append(Tag.inplace_view)
     if name in _RANDOM:
