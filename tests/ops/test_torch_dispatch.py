@@ -365,3 +365,25 @@ def test_custom_ops_are_told():
 
 def _doubled(x: torch.Tensor) -> torch.Tensor:
     return x * 2
+
+
+def test_running_statistics_are_updated_once():
+    norms = []
+    for make in (Wrapped, torch.clone):
+        norm = torch.nn.BatchNorm1d(2)
+        norm(make(torch.arange(6.0).view(3, 2))).sum().backward()
+        norms.append(norm)
+    for one, other in zip(norms[0].state_dict().values(), norms[1].state_dict().values(), strict=True):
+        assert torch.allclose(one, other)
+
+
+def test_gradients_of_what_is_written_at_places():
+    grads = []
+    for make in (lambda t: Wrapped(t, True), lambda t: t.clone().requires_grad_()):
+        x, v = make(torch.arange(3.0)), make(torch.ones(2))
+        y = x * 2
+        y[torch.tensor([0, 2])] = v * 3
+        y.index_add_(0, torch.tensor([1, 1]), v)
+        (y * y).sum().backward()
+        grads.append([getattr(t.grad, "elem", t.grad).tolist() for t in (x, v)])
+    assert grads[0] == grads[1] == [[0.0, 16.0, 0.0], [26.0, 26.0]]

@@ -144,11 +144,13 @@ def below(
         if outs and (op is None or not by_rules(op, values, result)):
             if current_hooks() is not None and running.lend(outs):
                 return result  # what saves tensors for a checkpoint saves those that the op would
-            RerunNode(call.name, _backward_told(call), call.args, call.kwargs).join(outs)
+            RerunNode(call.name, backward_told(call), call.args, call.kwargs).join(outs)
     return result
 
 
-def _backward_told(call: Call) -> Callable[..., Any]:
+def backward_told(call: Call) -> Callable[..., Any]:
+    """What gives the gradients of a call, as those who are told make of it."""
+
     def gradients(grads: Sequence[Any], needs: Sequence[bool], args: Any, kwargs: Any) -> Any:
         func = overload(f"{call.name}_backward", call.overload)
         first = grads[0] if len(grads) == 1 else list(grads)

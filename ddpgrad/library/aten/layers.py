@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any
 
 from ...core.tensor import Tensor
 from ...ops.dispatch.vocabulary import VOCABULARY
+from .names import listed
+from .nodes import gradients
 from .owned import OWN, ROOT, functional, own
 
 _REDUCTIONS = ("none", "mean", "sum")
@@ -62,6 +64,16 @@ def native_batch_norm(
         return out, input.new_empty(0), input.new_empty(0)
     plain, dims = input.detach(), (0, *range(2, input.ndim))
     return out, plain.mean(dims), (plain.var(dims, correction=0) + eps).rsqrt()
+
+
+@own
+def native_batch_norm_backward(grads: Any, *args: Any, output_mask: Sequence[bool], **kwargs: Any) -> Any:
+    input, weight, bias, running_mean, running_var, training, *options = args
+    if training:  # what runs along has had its share, and has none in the result
+        running_mean = running_var = None
+    given = (input, weight, bias, running_mean, running_var, training, *options)
+    count = sum(isinstance(v, Tensor) for v in given)
+    return gradients(native_batch_norm, listed(grads), output_mask[:count], given, kwargs)
 
 
 def _pool_with_indices(dims: int) -> Callable[..., Any]:

@@ -24,9 +24,10 @@ from ...ops.dispatch.calls import casts_of, is_differentiable
 from ...ops.dispatch.declare import OPS, Op
 from ...ops.dispatch.inplace import give_history, take_history
 from . import parts, parts_of_indexes  # noqa: F401 - which fill the tables
-from .below import OF_OPS, PARTS, bare, below, by_rules
+from .below import OF_OPS, PARTS, backward_told, bare, below, by_rules
 from .leaves import IN_PLACE, LEAVES
 from .names import FIRST, Call, call_of
+from .nodes import RerunNode
 
 _DATA = Tensor.__dict__["data"].fget
 _INITIAL_VALUES = f"{__name__.partition('.')[0]}.nn.init"
@@ -146,12 +147,34 @@ def tell_in_place(
     )
     if recording:
         check_writable(name, target, needs_grad=True)
+        if name in _PLACES and any(map(tells, flat(args))):
+            return _recorded_at_places(call, target)
         if op is not None and any(map(tells, flat(args))):
             return _recorded_in_place(call, op, target, args, kwargs)
     result = below(call, lambda: passed(function, args, kwargs))
     if tells(target):
         target._versions[0] += 1
     return target if result is None else result
+
+
+_PLACES = frozenset(
+    ("index_put_", "scatter_", "scatter_add_", "index_add_", "index_copy_", "index_fill_", "masked_scatter_")
+)
+"""What writes or adds at places, so that gradients do not depend on what was there."""
+
+
+def _recorded_at_places(call: Call, target: Tensor) -> Tensor:
+    """Tell of what changes places of a tensor of a class that is told; its history is that of a new tensor."""
+    old = bare(target)
+    take_history(old, target)
+    out_of_place = call._replace(name=call.name[:-1], args=(old, *call.args[1:]))
+    node = RerunNode(out_of_place.name, backward_told(out_of_place), out_of_place.args, out_of_place.kwargs)
+    below(call, lambda: None, recorded=False)
+    target._versions[0] += 1
+    new = bare(target)
+    node.join([new])
+    give_history(target, new)
+    return target
 
 
 def _recorded_in_place(
