@@ -48,6 +48,7 @@ MODULES = {
     "masked": "extras.masked",
     "nested": "extras.nested",
     "fx._symbolic_trace": "extras.fx.tracer",
+    "nn.attention.bias": "nn.attention_bias",
     "nn.utils.prune": "extras.prune",
     "quasirandom": "extras.quasirandom",
     "onnx": "extras.onnx",

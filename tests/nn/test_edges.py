@@ -8,6 +8,7 @@ import pytest
 import ddpgrad as torch
 import ddpgrad.nn.functional as F
 from ddpgrad import nn
+from ddpgrad.nn.attention.bias import causal_lower_right, causal_upper_left
 
 
 @pytest.mark.parametrize("norm", [None, nn.LayerNorm(4)])
@@ -129,3 +130,22 @@ def test_interpolation_by_lanczos_and_its_arguments() -> None:
 def test_alpha_dropout_leaves_its_input(make: Any) -> None:
     x = torch.ones(2, 3, 4, requires_grad=True)
     assert make(0.5, inplace=True)(x) is not x and bool((x == 1).all())
+
+
+def test_causal_masks_begin_in_either_corner() -> None:
+    q, k = torch.randn(1, 2, 3, 4), torch.randn(1, 2, 5, 4)
+    for make, diagonal in ((causal_upper_left, 0), (causal_lower_right, 2)):
+        bias = make(3, 5)
+        assert (
+            isinstance(bias, torch.Tensor)
+            and bias.shape == (3, 5)
+            and (bias.seq_len_q, bias.seq_len_kv) == (3, 5)
+        )
+        found = F.scaled_dot_product_attention(q, k, k, bias)
+        assert type(found) is torch.Tensor
+        mask = torch.ones(3, 5, dtype=torch.bool).tril(diagonal)
+        assert torch.equal(found, F.scaled_dot_product_attention(q, k, k, mask))
+        with pytest.raises(ValueError, match="causal=True"):
+            F.scaled_dot_product_attention(q, k, k, bias, is_causal=True)
+    with pytest.warns(UserWarning, match="NaNs"):
+        causal_lower_right(5, 3)
