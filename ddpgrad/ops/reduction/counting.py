@@ -294,8 +294,7 @@ def histc(input: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Ten
     low, high = _range("histc", array, min, max, 1)
     inside = array[(array >= low) & (array <= high)]
     place = F.cast((inside - low) / (high - low) * bins, dtypes.int64)
-    place = F.minimum(place, F.full_like(place, bins - 1))
-    return wrap(F.cast(F.bincount(place, None, bins), input.dtype))
+    return wrap(F.cast(F.bincount(F.minimum(place, F.full_like(place, bins - 1)), None, bins), input.dtype))
 
 
 @tensor_function(out=True)
