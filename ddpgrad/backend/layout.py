@@ -30,8 +30,8 @@ _OF_REDUCTIONS = frozenset({
 })  # fmt: skip
 # Other ops of which the same is true.
 _IN_ORDER = frozenset({
-    "kthvalue_values", "median_values", "nanmedian_values", "repeat", "scatter_add", "scatter_reduce_by", "scatter_src",
-    "tril", "triu",
+    "kthvalue_values", "median_values", "mode_values", "nanmedian_values", "repeat", "scatter_add", "scatter_reduce_by",
+    "scatter_src", "topk_values", "tril", "triu",
 })  # fmt: skip
 # Ops whose results lie as their input does.
 _AS_INPUT = frozenset({"argsort", "flip", "sort_values"})

@@ -388,3 +388,9 @@ def test_truth_values_and_whole_numbers_beside_floats():
     assert F.mse_loss(flags, x).item() == F.mse_loss(x, flags).item() == 0.125
     whole = torch.tensor([3, 4])
     assert F.cosine_similarity(whole, whole.float(), dim=0).item() == pytest.approx(1)
+    single = torch.tensor(
+        0.25, dtype=torch.float64
+    )  # whose type counts, as it is spread over the shape first
+    with pytest.warns(UserWarning, match="different to the input size"):
+        made = [f(x, single) for f in (F.mse_loss, F.l1_loss, F.smooth_l1_loss)]
+    assert {y.dtype for y in made} == {torch.float64}

@@ -109,8 +109,15 @@ def test_new_tensors_lie_in_the_order_of_their_dimensions():
     images = torch.rand(2, 3, 4, 5).to(memory_format=torch.channels_last)
     assert torch.cat([images, images]).is_contiguous(memory_format=torch.channels_last)
     assert torch.cat([images, images.contiguous()]).is_contiguous()
-    rows = torch.rand(4, 5, 6)
-    for found in (rows.median(1), rows.nanmedian(0), rows.kthvalue(2, 1, keepdim=True)):
+    rows = torch.rand(40, 5, 60)
+    chosen = [
+        rows.median(1),
+        rows.nanmedian(0),
+        rows.kthvalue(2, 1, keepdim=True),
+        rows.topk(2, 0),
+        rows.mode(0),
+    ]
+    for found in chosen:
         assert found.values.is_contiguous() and found.indices.is_contiguous()
 
 

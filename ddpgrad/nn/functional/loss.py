@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import cast
 
-from ... import Tensor, clone, eq, exp, full_like, log, lt, no_grad, square, where
+from ... import Tensor, broadcast_tensors, clone, eq, exp, full_like, log, lt, no_grad, square, where
 from ...core.errors import warn_program
 from ...ops.elementwise.activation import softplus
 from ...ops.layers.bernoulli_loss import bernoulli_loss
@@ -13,12 +13,15 @@ from ...ops.layers.loss import huber
 from .reduction import KNOWN, chosen, reduced
 
 
-def _warn_about_shapes(name: str, input: Tensor, target: Tensor) -> None:
-    if input.shape != target.shape:
-        warn_program(
-            f"{name}(): the target size ({target.shape}) is different to the input size ({input.shape}). This will "
-            "likely lead to incorrect results due to broadcasting. Please ensure they have the same size.",
-        )
+def _broadcast(name: str, input: Tensor, target: Tensor) -> tuple[Tensor, ...]:
+    """Both in one shape, so that of a single element, too, the type counts; different shapes are warned of."""
+    if input.shape == target.shape:
+        return input, target
+    warn_program(
+        f"{name}(): the target size ({target.shape}) is different to the input size ({input.shape}). This will "
+        "likely lead to incorrect results due to broadcasting. Please ensure they have the same size.",
+    )
+    return broadcast_tensors(input, target)
 
 
 def _distance(input: Tensor, target: Tensor) -> Tensor:
@@ -37,7 +40,7 @@ def mse_loss(
     weight: Tensor | None = None,
 ) -> Tensor:
     """(input - target)**2, times `weight`; reduction "mean" divides by the sum of the weights."""
-    _warn_about_shapes("mse_loss", input, target)
+    input, target = _broadcast("mse_loss", input, target)
     reduction = chosen(reduction, size_average, reduce)
     losses = square(_distance(input, target))
     if weight is None:
@@ -69,7 +72,7 @@ def l1_loss(
     weight: Tensor | None = None,
 ) -> Tensor:
     """|input - target|, times `weight`; reduction "mean" divides by the sum of the weights."""
-    _warn_about_shapes("l1_loss", input, target)
+    input, target = _broadcast("l1_loss", input, target)
     losses, reduction = (input - target).abs(), chosen(reduction, size_average, reduce)
     return reduced(losses, reduction) if weight is None else _weighed("l1_loss", losses, weight, reduction)
 
@@ -83,7 +86,7 @@ def smooth_l1_loss(
     beta: float = 1.0,
 ) -> Tensor:
     """|d| - beta/2 where |d| = |input - target| is at least beta, d**2 / (2 beta) below (arXiv:1504.08083)."""
-    _warn_about_shapes("smooth_l1_loss", input, target)
+    input, target = _broadcast("smooth_l1_loss", input, target)
     if beta < 0:
         raise RuntimeError(f"smooth_l1_loss does not support negative values for beta, got {beta}")
     distance = _distance(input, target)
@@ -95,7 +98,7 @@ def huber_loss(
     input: Tensor, target: Tensor, reduction: str = "mean", delta: float = 1.0, weight: Tensor | None = None
 ) -> Tensor:
     """delta * (|d| - delta/2) where |d| = |input - target| is at least delta, d**2 / 2 below; times `weight`."""
-    _warn_about_shapes("huber_loss", input, target)
+    input, target = _broadcast("huber_loss", input, target)
     if delta <= 0:
         raise RuntimeError(f"huber_loss does not support non-positive values for delta, got {delta}")
     losses = huber(_distance(input, target), delta)
