@@ -85,3 +85,15 @@ def test_what_has_no_answer_is_an_error():
     ):
         with pytest.raises(RuntimeError, match=message):
             torch.addr(torch.ones(2, 2, dtype=torch.int64), *torch.ones(2, 2, dtype=torch.int64), **factors)
+
+
+def test_norms_say_which_dimensions_and_orders_they_take():
+    x = torch.ones(2, 3, 3)
+    for dim in ((), (0, 1, 2)):
+        for ord in (None, 2):
+            with pytest.raises(RuntimeError, match="of length 1 or 2"):
+                torch.linalg.norm(x, ord, dim=dim)
+    with pytest.raises(TypeError, match="must be Number, not str"):
+        torch.linalg.vector_norm(x, "fro")
+    with pytest.raises(TypeError, match="tuple of ints"):
+        torch.linalg.matrix_norm(x, dim=0)

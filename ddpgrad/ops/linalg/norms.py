@@ -125,6 +125,8 @@ def linalg_vector_norm(
 ) -> Tensor:
     """The `ord`-norm of the elements over `dim` (all by default); 0 counts those that are not zero."""
     name = "linalg.vector_norm"
+    if isinstance(ord, str):
+        raise TypeError(f"{name}(): argument 'ord' must be Number, not str")
     require_float(name, x, low_precision=True)
     dims = _all_dims(name, dim, x.ndim)
     x = _converted(name, x, dtype)
@@ -150,10 +152,12 @@ def linalg_matrix_norm(
 ) -> Tensor:
     """The norm of the matrices in the dimensions `dim`: 'fro', 'nuc', inf, -inf, 1, -1, 2 or -2."""
     name = "linalg.matrix_norm"
+    if isinstance(dim, int):
+        raise TypeError(f"{name}(): argument 'dim' must be tuple of ints, not int")
     require_float(name, A, low_precision=True)
     if A.ndim < 2:
         raise RuntimeError(f"{name}: The input tensor A must have at least 2 dimensions, got {list(A.shape)}")
-    if isinstance(dim, int) or len(dim) != 2:
+    if len(dim) != 2:
         raise RuntimeError(f"{name}: dim must be a 2-tuple. Got {dim}")
     rows, columns = (wrap_dim(name, d, A.ndim) for d in dim)
     if rows == columns:
@@ -193,12 +197,15 @@ def linalg_norm(
 ) -> Tensor:
     """A vector norm, or with `ord` and two dimensions a matrix norm; by default the 2-norm of all elements."""
     dims = (dim,) if isinstance(dim, int) else dim
+    if dims is not None and len(dims) not in (1, 2):
+        raise RuntimeError(
+            f"linalg.norm: If dim is specified, it must be of length 1 or 2. Got {list(dims)}."
+        )
     if ord is not None:
         count = len(dims) if dims is not None else A.ndim
         if count not in (1, 2):
             raise RuntimeError(
-                f"linalg.norm: If {'dim is specified, it must be of length 1 or 2' if dims is not None else 'dim is not specified but ord is, the input must be 1D or 2D'}. "
-                f"Got {dim if dims is not None else f'{A.ndim}D'}."
+                f"linalg.norm: If dim is not specified but ord is, the input must be 1D or 2D. Got {A.ndim}D."
             )
         if count == 2:
             return linalg_matrix_norm(A, ord, (0, 1) if dims is None else dims, keepdim, dtype=dtype)
