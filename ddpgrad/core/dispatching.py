@@ -12,11 +12,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from .modes import telling
 from .tensor import Tensor
-from .upcalls import Upcall
-
-telling: list[Any] = []
-"""The subclasses of Tensor that are told of ops, and the modes that any thread is in."""
+from .upcalls import Upcall, tell_method
 
 
 class _Thread(threading.local):
@@ -99,9 +97,14 @@ def is_told(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
     if thread.passing:
         thread.passing = False
         return False
-    if not thread.told:
+    if not telling or not thread.told:
         return False
     return bool(thread.modes) or any(map(tells, flat((*args, *kwargs.values()))))
+
+
+@tell_method.register
+def _tell_method(name: str, tensor: Tensor) -> Any:
+    return tell_part(name, (tensor,), {}) if is_told((tensor,), {}) else NotImplemented
 
 
 def passed(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:

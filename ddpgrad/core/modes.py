@@ -66,6 +66,10 @@ class _Uninitialised:
 uninitialised: RankLocal[_Uninitialised] = RankLocal(_Uninitialised)
 
 
+telling: list[Any] = []
+"""The subclasses of Tensor that are told of ops, and the dispatch modes that any thread is in (`dispatching.py`)."""
+
+
 class _FunctionModes(threading.local):
     """The `TorchFunctionMode`s that this thread is in, the innermost last."""
 

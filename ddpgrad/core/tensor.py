@@ -18,8 +18,9 @@ from ..backend.elementary.shape import address_of
 from ..backend.layout import lies_in
 from ..backend.registry import SparseArray, backend_for
 from .errors import warn_program
-from .modes import InferenceVersions, fresh_versions, inference, inferring, mode
+from .modes import InferenceVersions, fresh_versions, inference, inferring, mode, telling
 from .size import Size, new_size, of_dimension
+from .upcalls import tell_method
 from .view import View
 
 if TYPE_CHECKING:
@@ -169,8 +170,6 @@ class Tensor(_Attributed):
         """Address of the first element."""
         return address_of(self._array)
 
-    # -- autograd state ------------------------------------------------------------------
-
     @property
     def requires_grad(self) -> bool:
         return self._requires_grad
@@ -274,6 +273,8 @@ class Tensor(_Attributed):
     @property
     def data(self) -> Tensor:
         """The same memory without history; in-place changes to it are not tracked."""
+        if telling and (told := tell_method("data", self)) is not NotImplemented:
+            return told
         return wrap(self._array)
 
     @data.deleter
@@ -295,6 +296,8 @@ class Tensor(_Attributed):
 
     def detach(self) -> Tensor:
         """The same memory and version counter, without history."""
+        if telling and (told := tell_method("detach", self)) is not NotImplemented:
+            return told
         out = wrap(self._array)
         out._versions = self._versions
         return out
@@ -324,12 +327,16 @@ class Tensor(_Attributed):
 
     def item(self) -> Any:
         """The only element, as a Python number."""
+        if telling and (told := tell_method("item", self)) is not NotImplemented:
+            return told
         if self._array.size != 1:
             raise RuntimeError(f"a Tensor with {self._array.size} elements cannot be converted to Scalar")
         value = self._array.item()
         return float(value) if self._array.dtype == dtypes.NARROW[1] else value
 
     def __bool__(self) -> bool:
+        if telling and (told := tell_method("item", self)) is not NotImplemented:
+            return bool(told)
         if self._array.size != 1:
             raise RuntimeError(
                 f"Boolean value of Tensor with {'no values' if not self._array.size else 'more than one value'} is ambiguous"
@@ -371,18 +378,10 @@ class Tensor(_Attributed):
             raise TypeError("iteration over a 0-d tensor")
         return (self[i] for i in range(self._array.shape[0]))
 
-    def __reversed__(self) -> Tensor:
-        return self.flip(0) if self._array.ndim else self
-
     def __repr__(self, *, tensor_contents: str | None = None) -> str:
         from .printing import format_tensor
 
         return format_tensor(self, tensor_contents)  # type: ignore[arg-type] # the class that the stub has under this name
-
-    def __format__(self, spec: str) -> str:
-        if self._array.ndim == 0 and not self.is_meta:
-            return format(self.item(), spec)
-        return object.__format__(self, spec)
 
 
 _new = object.__new__

@@ -45,6 +45,9 @@ new_tensor: Upcall[[Any], Tensor] = Upcall("ops")
 tensor_vocabulary: Upcall[[], Any] = Upcall("ops")
 """The ops as attributes: what gradient rules are given instead of kernels when they run on Tensors."""
 
+tell_method: Upcall[[str, Any], Any] = Upcall("core.dispatching")
+"""What those who are told of ops make of a method of a tensor, by its name; NotImplemented where there is nobody."""
+
 run_node: Upcall[[Node, Sequence[Any]], Any] = Upcall("autograd.engine")
 """Run one node on the gradients of its outputs, which are Tensors."""
 

@@ -212,6 +212,20 @@ def _attach_conversions() -> None:
         setattr(Tensor, function.__name__[1:], function)
 
 
+def _reversed(self: Tensor) -> Tensor:
+    """The elements along the first dimension in reverse order."""
+    return self.flip(0) if self._array.ndim else self
+
+
+def _format(self: Tensor, spec: str) -> str:
+    """A tensor without dimensions as its number."""
+    return (
+        format(self.item(), spec)
+        if self._array.ndim == 0 and not self.is_meta
+        else object.__format__(self, spec)
+    )
+
+
 def _cdata(self: Tensor) -> int:
     """A number that no other tensor has meanwhile."""
     return id(self)
@@ -255,6 +269,8 @@ def _make_wrapper_subclass(kind: type, *args: Any, **kwargs: Any) -> Tensor:
 def _attach_shorthands() -> None:
     extra: dict[str, Any] = {
         "where": _where,
+        "__reversed__": _reversed,
+        "__format__": _format,
         "polygamma": F.polygamma,
         "polygamma_": inplace.inplace(OPS["polygamma"]),
         "broadcast_to": rearranging.broadcast_to,

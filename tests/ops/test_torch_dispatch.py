@@ -341,7 +341,10 @@ def test_functions_that_hand_back_without_asking_are_told():
             with DisableTorchFunctionSubclass():
                 return func(*args, **(kwargs or {}))
 
+    known = torch.Tensor.detach, torch.Tensor.item, torch.Tensor.data
     x = Both(torch.tensor([2.0]))
+    with Log():  # libraries keep methods in tables
+        assert (torch.Tensor.detach, torch.Tensor.item, torch.Tensor.data) == known
     assert type(x.detach()) is Both and x.item() == 2 and float(x) == 2 and type(x.data) is Both
     assert isinstance(torch.nn.Parameter(x), Both)
 

@@ -91,9 +91,6 @@ def _told(name: str) -> Any:
     return method
 
 
-_data: Any = Tensor.__dict__["data"]
-
-
 def _has_no_memory(self: Tensor) -> bool:
     return isinstance(self._array, Bodiless)
 
@@ -182,28 +179,16 @@ _MEMBERS: dict[str, Any] = {
     "is_meta": property(lambda self: _device(self).type == "meta"),
     "is_cuda": property(lambda self: _device(self).type == "cuda"),
     "is_cpu": property(lambda self: _device(self).type == "cpu"),
-    "data": property(_told("data"), _data.fset, _data.fdel),
     "__iter__": lambda self: iter(self.unbind(0)),
 }
 
 
 @told_members.register
 def _members() -> dict[str, Any]:
-    watch(_MEMBERS)  # as long as there are such classes, methods that ask nobody have to
     return _MEMBERS
 
 
-_WATCHED = (
-    "__bool__",
-    "__complex__",
-    "__float__",
-    "__index__",
-    "__int__",
-    "__iter__",
-    "data",
-    "detach",
-    "item",
-)
+_WATCHED = ("__iter__",)
 _WATCHED_IN_PLACE = (
     "bernoulli_", "cauchy_", "exponential_", "geometric_", "index_add_", "index_copy_", "index_fill_", "index_put_",
     "log_normal_", "masked_fill_", "normal_", "random_", "resize_", "scatter_", "scatter_add_", "squeeze_", "t_",
