@@ -54,6 +54,21 @@ def test_everything_that_is_wrong_is_listed_by_name() -> None:
     assert torch.equal(target[2]["head"].weight.detach(), torch.ones(1, 3))
 
 
+@pytest.mark.parametrize(
+    ("module", "given"),
+    [
+        (nn.Linear(2, 2, bias=False), nn.Linear(2, 2)),
+        (nn.BatchNorm1d(2, affine=False), nn.BatchNorm1d(2)),
+        (nn.BatchNorm1d(2, track_running_stats=False), nn.BatchNorm1d(2)),
+    ],
+)
+def test_values_for_what_a_module_leaves_out_are_unexpected(module: nn.Module, given: nn.Module) -> None:
+    with pytest.raises(RuntimeError, match="Unexpected key"):
+        module.load_state_dict(given.state_dict())
+    missing, unexpected = module.load_state_dict(given.state_dict(), strict=False)
+    assert not missing and set(unexpected) == set(given.state_dict()) - set(module.state_dict())
+
+
 def test_values_are_converted_or_taken_over() -> None:
     layer = nn.Linear(2, 2)
     values = {"weight": torch.ones(2, 2, dtype=torch.float64), "bias": torch.zeros(2, dtype=torch.float64)}

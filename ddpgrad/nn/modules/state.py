@@ -283,4 +283,6 @@ def _belongs(module: Module, name: str, members: dict[str, Any]) -> bool:
         return first in module._modules
     if name == _EXTRA_STATE_KEY_SUFFIX:
         return _has_extra(module, "set_extra_state")
-    return name in members
+    return (
+        members.get(name) is not None
+    )  # a name that is reserved alone, as of a bias that is left out, answers for none
