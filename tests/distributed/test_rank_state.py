@@ -23,6 +23,7 @@ CONTAINERS = (
 
 # Containers at module level that no rank may have for itself, each with the reason why that is right.
 SHARED = {
+    "autograd.accumulate.accumulators": "nodes by classes of leaves, which modules register at import",
     "autograd.nodes.observers": "whether any thread observes nodes; what it sees is per thread",
     "autograd.passes.carried": "thread-local states, listed at import",
     "backend.cpu.inner_loops._kept": "compiled loops of NumPy's ufuncs",
@@ -40,6 +41,8 @@ SHARED = {
     "backend.registry._by_kind": "backends, which have no state",
     "backend.registry._tables": "tables of kernels, which have no state",
     "compat.settings._said": "warnings that the process has shown",
+    "core.classes.classes": "classes of tensors by those of arrays, which modules register at import",
+    "core.classes.plain": "likewise",
     "core.modes.inferring": "whether any thread is in inference mode; which one is per thread",
     "core.modes.telling": "whether anybody may have to be told of ops; modes are per thread",
     "core.overrides.overriding": "whether anything may have to be asked; modes are per thread",
