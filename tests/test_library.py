@@ -214,3 +214,23 @@ def test_kernels_for_autocast_and_vmap():
     with doubled.set_kernel_enabled("cpu", enabled=False), pytest.raises(NotImplementedError):
         doubled(x)
     assert doubled(x).tolist() == [[2.0, 2.0]] * 2
+
+
+def test_overloads_have_kernels_of_their_own():
+    """As bitsandbytes defines its ops: one that returns its result, one that writes it, kernels by device or for all."""
+    library = torch.library.Library("overloaded", "FRAGMENT")
+    library.define("twice.out(Tensor x, Tensor! out) -> ()")
+    torch.library.define("overloaded::twice", "(Tensor x) -> Tensor")
+    torch.library.register_kernel("overloaded::twice", "default", lambda x: x * 2)
+
+    @torch.library.register_kernel("overloaded::twice.out", "cpu")
+    def write(x: torch.Tensor, out: torch.Tensor) -> None:
+        out.copy_(x * 2)
+
+    x, out = torch.ones(2), torch.zeros(2)
+    twice = torch.ops.overloaded.twice
+    assert twice(x).tolist() == twice.default(x).tolist() == [2.0, 2.0]
+    assert twice.out(x, out) is None and out.tolist() == [2.0, 2.0] and out._version == 1
+    assert sorted(twice.overloads()) == ["default", "out"] and twice.out._schema.changed == {"out"}
+    with pytest.raises(AttributeError, match="no overload 'three'"):
+        twice.three  # noqa: B018

@@ -25,6 +25,8 @@ __path__: list[str] = []  # absent modules are found below
 __getattr__ = absent.looks_below(__name__)
 
 _TensorMeta = type(Tensor)
+_has_mps = _has_xpu = False
+"""Devices that are never here."""
 DeviceObjType, Graph, Node, ScriptMethod, TensorType, Value = absent.stand_ins("_C", absent.VALUES).values()
 
 

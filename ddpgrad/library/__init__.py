@@ -122,8 +122,12 @@ class Library:
     def define(self, schema: str, alias_analysis: str = "", *, tags: Any = ()) -> str:
         """Define the op of a schema, without kernels. Returns its name."""
         said = parsed(f"{self.ns}::{schema.strip()}")
-        _ops[said.name] = CustomOpDef(said.name, None, said)
-        return said.name.partition("::")[2]
+        full = f"{said.name}.{said.overload_name}".removesuffix(".").removesuffix(".default")
+        op = CustomOpDef(full, None, said)
+        # The overload without a name, or the first one, stands for the op.
+        op._overloads = _ops.setdefault(said.name, op)._overloads
+        op._overloads[said.overload_name or "default"] = _ops[full] = op
+        return full.partition("::")[2]
 
     def impl(self, op_name: str | CustomOpDef, fn: Kernel, dispatch_key: str = "", **kwargs: Any) -> None:
         """Let `fn` compute the op for a dispatch key.
@@ -134,16 +138,13 @@ class Library:
         """
         op = _op(op_name if isinstance(op_name, CustomOpDef) or "::" in op_name else f"{self.ns}::{op_name}")
         key = dispatch_key or self.dispatch_key or "CompositeImplicitAutograd"
-        if key.startswith("Composite"):
-            op._fn = fn
-        elif key.startswith("Autograd") or key in ("Functionalize", "BackendSelect", "ADInplaceOrView"):
+        if key.startswith("Autograd") or key in ("Functionalize", "BackendSelect", "ADInplaceOrView"):
             raise NotImplementedError(
                 f"torch.library: kernels of {op._qualname} for the dispatch key {key!r} are not called here; give the "
                 "gradient by torch.library.register_autograd"
             )
-        else:
-            autocast = "autocast " if key.startswith("Autocast") else ""
-            op.register_kernel(autocast + key.removeprefix("Autocast").lower(), fn)
+        autocast = "autocast " if key.startswith("Autocast") else ""
+        op.register_kernel(autocast + key.removeprefix("Autocast").lower(), fn)
 
 
 def define(qualname: str, schema: str, *, lib: Library | None = None, tags: Any = ()) -> None:
@@ -171,13 +172,8 @@ def impl(
         return give
 
     def register(kernel: Kernel) -> Kernel:
-        op = _op(qualname)
-        for device in [types] if isinstance(types, str) else types:
-            if device in ("default", "CompositeExplicitAutograd", "CompositeImplicitAutograd"):
-                op._fn = kernel
-            else:
-                op.register_kernel(device.lower(), kernel)
-        return kernel
+        devices = [types] if isinstance(types, str) else types
+        return _op(qualname).register_kernel([device.lower() for device in devices], kernel)
 
     return register if func is None else register(func)
 

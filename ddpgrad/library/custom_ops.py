@@ -35,15 +35,24 @@ class CustomOpDef:
         self._backward: Kernel | None = None
         self._setup: Kernel | None = None
         self._called = _function_of(self)
+        self._overloads: dict[str, CustomOpDef] = {}
+
+    def __getattr__(self, name: str) -> CustomOpDef:
+        try:
+            return self.__dict__["_overloads"][name]
+        except KeyError:
+            raise AttributeError(
+                f"the op {self.__dict__.get('_qualname')} has no overload {name!r}"
+            ) from None
 
     @property
     def default(self) -> CustomOpDef:
-        """The op itself: it has no overloads."""
-        return self
+        """The overload without a name."""
+        return self._overloads.get("default", self)
 
     def overloads(self) -> list[str]:
-        """The names of the op's overloads, of which it has one."""
-        return ["default"]
+        """The names of the op's overloads."""
+        return list(self._overloads) or ["default"]
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         signature = self._schema.signature
@@ -97,11 +106,14 @@ class CustomOpDef:
             known.append(place)
 
     def register_kernel(self, device_types: str | Iterable[str], func: Kernel | None = None, /) -> Any:
-        """Run `func` instead for tensors on these devices; without `func`, a decorator."""
+        """Run `func` instead for tensors on these devices, "default" for all others; without `func`, a decorator."""
 
         def register(kernel: Kernel) -> Kernel:
             for device in [device_types] if isinstance(device_types, str) else device_types:
-                self._kernels[device] = kernel
+                if device == "default" or device.lower().startswith("composite"):
+                    self._fn = kernel
+                else:
+                    self._kernels[device] = kernel
             return kernel
 
         return register if func is None else register(func)

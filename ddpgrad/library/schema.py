@@ -21,7 +21,7 @@ from ..core.tensor import Tensor
 
 _SCHEMA = re.compile(r"\s*([\w:]+)(?:\.(\w+))?\s*\((.*)\)\s*->\s*(.*?)\s*", re.DOTALL)
 _ARGUMENT = re.compile(r"(?:\[[^\]]*\]|\([^)]*\)|[^,])+")
-_MARK = re.compile(r"\(\w+!?\)")  # what may be changed, as in Tensor(a!)
+_MARK = re.compile(r"\(\w+!?\)|!")  # what may be changed, as in Tensor(a!), or Tensor! for short
 
 _WORDS: dict[Any, str] = {
     Tensor: "Tensor", int: "SymInt", float: "float", bool: "bool", str: "str", DType: "ScalarType", Device: "Device",
@@ -124,7 +124,7 @@ def parsed(schema: str) -> Schema:
         value = _default(default) if has_default else inspect.Parameter.empty
         *words, name = _MARK.sub("", declared).split()
         kind = _known("".join(words), schema)
-        arguments.append(Argument(name, kind, value, by_name, "!)" in declared))
+        arguments.append(Argument(name, kind, value, by_name, "!" in declared))
     several = found[4].startswith("(")
     words = [
         _MARK.sub("", text).split() for text in _ARGUMENT.findall(found[4][1:-1] if several else found[4])
