@@ -130,7 +130,7 @@ from .nn.functional.padding import constant_pad_nd as constant_pad_nd
 from .nn.functional.underlying import (
     alpha_dropout as alpha_dropout, batch_norm as batch_norm, dropout as dropout, embedding as embedding,
     feature_alpha_dropout as feature_alpha_dropout, feature_dropout as feature_dropout,
-    instance_norm as instance_norm, _softmax_backward_data as _softmax_backward_data,
+    instance_norm as instance_norm, _int_mm as _int_mm, _softmax_backward_data as _softmax_backward_data,
 )
 from .library.tags import Tag as Tag
 from .ops.creation.data import (

@@ -237,6 +237,12 @@ def test_what_libraries_take_from_files_of_pytorch():
     (out * x.detach()).sum().backward()
     got = torch._softmax_backward_data(x.detach(), out.detach(), 1, torch.float32)
     torch.testing.assert_close(got, x.grad)
+    bytes_ = torch.full((2, 700), -128, dtype=torch.int8)
+    products = torch._int_mm(bytes_, bytes_.T)
+    assert products.dtype is torch.int32 and products.tolist() == [[700 * 128**2] * 2] * 2
+    with pytest.raises(RuntimeError, match="Expected mat2 dtype to be int8 but got int32"):
+        torch._int_mm(bytes_, products)
+    assert not torch._C._has_xpu  # as bitsandbytes asks
 
 
 def test_nothing_warns_at_import():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...backend.dtype import float64, int8, int32, int64, uint8
 from ...core.overrides import overridable
 from ...core.tensor import Tensor
 from ...ops.dispatch.vocabulary import VOCABULARY
@@ -87,3 +88,26 @@ def instance_norm(
 def _softmax_backward_data(grad_output: Tensor, output: Tensor, dim: int, input_dtype: Any) -> Tensor:
     """The gradient of softmax from what it returned; older models of transformers ask for it."""
     return VOCABULARY.softmax_backward(grad_output, output, dim).to(input_dtype)
+
+
+@overridable
+def _int_mm(self: Tensor, mat2: Tensor, *, out: Tensor | None = None) -> Tensor:
+    """The product of two int8 matrices in int32, of which quantized layers of libraries are made."""
+    for name, x, dtypes in (("self", self, (int8, uint8)), ("mat2", mat2, (int8,))):
+        if x.ndim != 2:
+            raise RuntimeError(f"_int_mm: Expected {name} to be of dimension 2 but got {x.ndim}")
+        if x.dtype not in dtypes:
+            raise RuntimeError(
+                f"_int_mm: Expected {name} dtype to be {' or '.join(d.name for d in dtypes)} but got {x.dtype.name}"
+            )
+    if self.shape[1] != mat2.shape[0]:
+        raise RuntimeError(
+            f"_int_mm: self.size(1) needs to match mat2.size(0) but got {self.shape[1]} and {mat2.shape[0]}"
+        )
+    # A sum of products of bytes is exact in float64, for which there are fast products.
+    result = (self.to(float64) @ mat2.to(float64)).to(int64).to(int32)
+    if out is None:
+        return result
+    if out.dtype is not int32:
+        raise RuntimeError(f"_int_mm: Expected result dtype to be of type int32 but got {out.dtype.name}")
+    return out.resize_(result.shape).copy_(result)
