@@ -36,6 +36,11 @@ def test_absent_names_of_modules_that_are_there_refuse_to_be_used():
     for use in (lambda: torch.nn.CrossMapLRN2d(3), lambda: torch.jit._get_trace_graph(torch.nn.ReLU(), ())):
         with pytest.raises(NotImplementedError, match="ddpgrad has none"):
             use()
+    from ddpgrad.distributed.fsdp.api import LocalOptimStateDictConfig, LocalStateDictConfig
+
+    for config in (LocalOptimStateDictConfig, LocalStateDictConfig):
+        with pytest.raises(NotImplementedError, match="fully_shard"):
+            config()
     assert not isinstance(torch.nn.LocalResponseNorm(3), torch.nn.modules.CrossMapLRN2d)
     assert (
         {"quint8": torch.quint8, "qint32": torch.qint32}["quint8"]

@@ -52,7 +52,7 @@ READERS = Part(
 DISTRIBUTED_OPTIM = Part(_RPC, "DistributedOptimizer")
 """Names of `torch.distributed.optim`."""
 
-FSDP = Part(_SHARDS, "LocalStateDictConfig")
+FSDP = Part(_SHARDS, "LocalStateDictConfig LocalOptimStateDictConfig")
 """Names of `torch.distributed.fsdp`: states of flat memory, which is not there."""
 
 PLACEMENTS = Part(
@@ -91,7 +91,7 @@ PARTS = {
     ),
     "distributed.checkpoint.optimizer": Part(_SAVE, "load_sharded_optimizer_state_dict"),
     "distributed.checkpoint.hf_storage": Part(_SAVE, "HuggingFaceStorageReader HuggingFaceStorageWriter"),
-    "distributed.rpc": Part(_RPC, "RRef init_rpc remote rpc_async rpc_sync shutdown"),
+    "distributed.rpc": Part(_RPC, "RRef init_rpc is_available? remote rpc_async rpc_sync shutdown"),
     "export": Part(
         f"{_GRAPHS}, and torch.onnx.export writes a model to a file",
         "Dim ExportedProgram export load register_dataclass save",
@@ -233,5 +233,5 @@ qint32, qint8, quint2x4, quint4x2, quint8 = stand_ins("", QUANTIZED).values()
 PyTorchFileReader, PyTorchFileWriter = stand_ins("", READERS).values()
 (DistributedOptimizer,) = stand_ins("distributed.optim", DISTRIBUTED_OPTIM).values()
 (HigherOrderOperator,) = stand_ins("_ops", HIGHER_ORDER).values()
-(LocalStateDictConfig,) = stand_ins("distributed.fsdp", FSDP).values()
+LocalStateDictConfig, LocalOptimStateDictConfig = stand_ins("distributed.fsdp", FSDP).values()
 (_StridedShard,) = stand_ins("distributed.tensor", PLACEMENTS).values()

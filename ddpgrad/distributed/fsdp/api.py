@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any
 
+from ...compat.absent import LocalOptimStateDictConfig, LocalStateDictConfig  # noqa: F401 - libraries import them here
+
 
 class ShardingStrategy(Enum):
     """FULL_SHARD: whole parameters are dropped after forward; SHARD_GRAD_OP: they stay until backward has used them."""

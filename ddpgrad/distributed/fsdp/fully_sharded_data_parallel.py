@@ -26,6 +26,7 @@ from .api import (
     CPUOffload,
     FullOptimStateDictConfig,
     FullStateDictConfig,
+    LocalOptimStateDictConfig,  # noqa: F401 - so do libraries
     MixedPrecision,
     OptimStateDictConfig,
     ShardedOptimStateDictConfig,
