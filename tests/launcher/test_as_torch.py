@@ -160,7 +160,7 @@ import sys
 import torch
 import torch.distributed.tensor.parallel
 from torch._subclasses.fake_tensor import is_fake
-from torch.distributed.tensor.parallel import ColwiseParallel
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.fx.experimental.symbolic_shapes import guard_or_false
 from torch.jit.annotations import BroadcastingList2, List
 from torch.nn.parallel.distributed import DistributedDataParallel
@@ -171,10 +171,10 @@ def sizes(x: BroadcastingList2[int]) -> "torch.fx.Node":
     return tree_map(lambda n: n + 1, [x])
 
 assert importlib.metadata.version("torch") == torch.__version__, importlib.metadata.version("torch")
-assert importlib.util.find_spec("torch") and importlib.util.find_spec("torch.distributed.tensor.parallel")
-assert sizes(1) == [2] and not isinstance(torch.nn.Linear(1, 1), ColwiseParallel) and not is_fake(torch.ones(1))
+assert importlib.util.find_spec("torch") and importlib.util.find_spec("torch.fx.experimental.symbolic_shapes")
+assert sizes(1) == [2] and not isinstance(torch.nn.Linear(1, 1), ShapeEnv) and not is_fake(torch.ones(1))
 assert torch.torch.nn.parallel.DistributedDataParallel is DistributedDataParallel
-for text in ("ColwiseParallel()", "from torch.distributed.fsdp import FSPD", "import torch.distributed.fspd"):
+for text in ("ShapeEnv()", "from torch.distributed.fsdp import FSPD", "import torch.distributed.fspd"):
     try:
         exec(text)
     except (ImportError, NotImplementedError) as error:
@@ -206,7 +206,7 @@ def test_libraries_that_name_absent_parts_import_and_an_installed_torchvision_is
     assert result.code == 0, result.err
     lines = result.out.splitlines()
     assert lines[0].startswith(
-        "NotImplementedError torch.distributed.tensor.parallel.ColwiseParallel: ddpgrad has none"
+        "NotImplementedError torch.fx.experimental.symbolic_shapes.ShapeEnv: ddpgrad has none"
     )
     assert (
         "'FSPD' from 'torch.distributed.fsdp'" in lines[1]
