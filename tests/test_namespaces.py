@@ -203,6 +203,7 @@ def test_what_loaders_of_other_libraries_are_made_of():
     assert parts.worker.get_worker_info is torch.utils.data.get_worker_info
     assert parts.collate.collate_tensor_fn([torch.ones(2), torch.zeros(2)]).tolist() == [[1, 1], [0, 0]]
     assert parts.collate.np_str_obj_array_pattern.search("<U3") and torch.serialization.DEFAULT_PROTOCOL == 2
+    assert torch.serialization.normalize_storage_type(torch.FloatStorage) is torch.FloatStorage
 
 
 def test_what_libraries_take_from_files_of_pytorch():

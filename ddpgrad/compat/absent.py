@@ -118,6 +118,7 @@ PARTS = {
         _QUANTIZED, "HistogramObserver MinMaxObserver MovingAverageMinMaxObserver ObserverBase PerChannelMinMaxObserver"
     ),
     "quantization.qconfig": Part(_QUANTIZED, "QConfig get_default_qconfig"),
+    "utils._device": Part("a torch.device is a block here, too", "DeviceContext set_device"),
     "utils.data.datapipes": Part(_DATASETS, ""),
     "utils.data.datapipes.datapipe": Part(_DATASETS, "IterDataPipe MapDataPipe"),
     "utils.data.datapipes.iter": Part(_DATASETS, "IterableWrapper Mapper Shuffler"),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import os
+import sys
 import warnings
 from mmap import MAP_SHARED
 from typing import IO, Any
@@ -165,6 +166,11 @@ def check_module_version_greater_or_equal(
             raise RuntimeError(reason) from error
         warnings.warn(f"{reason}, but continuing assuming that requirement is met", stacklevel=2)
         return True
+
+
+def normalize_storage_type(storage_type: type) -> type:
+    """The class of `torch` with the name of a storage's class."""
+    return getattr(sys.modules[__name__.partition(".")[0]], storage_type.__name__)
 
 
 def _is_zipfile(f: IO[bytes]) -> bool:
