@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from types import SimpleNamespace
+import sys
+from types import ModuleType
 from typing import Any
 
 from . import absent
+from .aliases import ROOT
 from .compiler import (
     OptimizedModule,
     allow_in_graph,
@@ -24,8 +26,8 @@ globals().update(absent.stand_ins("_dynamo", PART))
 __getattr__ = absent.looks_below(__name__)
 
 
-class _Config(SimpleNamespace):
-    """Switches of a compiler that is not there: kept, and read back."""
+class _Config(ModuleType):
+    """A module of switches of a compiler that is not there: kept, and read back."""
 
     def patch(self, *args: Any, **changes: Any) -> contextlib.AbstractContextManager[None]:
         """A block, or decorator, with some switches changed."""
@@ -43,7 +45,8 @@ def _patched(config: _Config, changes: dict[str, Any]) -> Any:
         vars(config).update(before)
 
 
-config = _Config(cache_size_limit=8, suppress_errors=False, verbose=False)
+config = sys.modules[f"{ROOT}._dynamo.config"] = _Config(f"{ROOT}._dynamo.config")
+vars(config).update(cache_size_limit=8, suppress_errors=False, verbose=False)
 
 
 def mark_static_address(t: Any, guard: bool = True) -> None:
