@@ -43,3 +43,18 @@ def test_masks_and_dtypes_that_do_not_fit_are_refused():
         torch.masked.amax(x.cfloat(), mask=KEPT)
     whole = torch.masked.sum(x.nan_to_num(0).int(), (), mask=KEPT)
     assert whole.dtype is torch.int64 and whole.item() == 5
+
+
+def test_dtypes_that_a_function_does_not_compute_in():
+    whole, kept = torch.tensor([[5, 1, 3]]), torch.tensor([[True, False, True]])
+    assert torch.masked.median(whole, 1, mask=kept).tolist() == [3] and torch.masked.median(
+        whole, 1
+    ).tolist() == [3]
+    with pytest.raises(ValueError, match="keeps nothing"):
+        torch.masked.median(whole, 1, mask=kept & False)
+    for function in (torch.softmax, torch.log_softmax, torch.masked.softmax):
+        with pytest.raises(NotImplementedError, match="not implemented for int64"):
+            function(whole, 1, dtype=torch.int64)
+    for function in (torch.cumsum, torch.cumprod, torch.masked.cumsum):
+        with pytest.raises(NotImplementedError, match="bool"):
+            function(whole, 1, dtype=torch.bool)

@@ -135,14 +135,16 @@ def mean(
 def median(
     input: Tensor, dim: int = -1, *, keepdim: bool = False, dtype: DType | None = None, mask: Mask = None
 ) -> Tensor:
-    """The lower median of what the mask keeps; nan of nothing, or where a nan is kept."""
-    input = input if dtype is None else input.to(dtype)
-    if not input.dtype.is_floating_point:
-        raise ValueError(f"median input dtype must be floating point, got {input.dtype.name}")
-    kept = _input_mask(input, mask)
-    if bool((kept & input.isnan()).any()):
-        raise ValueError("median does not take an input with nan that the mask keeps")
-    return _filled(input, kept, math.nan).nanmedian(dim, keepdim)[0]
+    """The lower median of what the mask keeps, but for nans; nan of nothing."""
+    wide = input if input.is_floating_point() else input.float()
+    found = _filled(wide, mask, math.nan).nanmedian(dim, keepdim)[0]
+    if wide is input:
+        return found
+    if bool(found.isnan().any()):
+        raise ValueError(
+            f"median: the mask keeps nothing of a slice, which has no answer in {input.dtype.name}"
+        )
+    return found.to(dtype or input.dtype)
 
 
 def norm(
@@ -156,7 +158,7 @@ def norm(
 ) -> Tensor:
     """The vector norm of what the mask keeps; 0 of nothing, and infinite if `ord` is negative."""
     ord = 2.0 if ord is None else ord
-    filled = _filled(input, mask, math.inf if ord < 0 else 0)
+    filled = _filled(input, mask, _greatest if ord == -math.inf else math.inf if ord < 0 else 0)
     return linalg.vector_norm(filled, ord, _dims(input, dim), keepdim, dtype=dtype)
 
 
@@ -209,7 +211,7 @@ def logaddexp(
 ) -> Tensor:
     """log(exp(input) + exp(other)), where what is masked out counts as -inf."""
     kind = dtype or input.dtype
-    return _logaddexp(_filled(input, input_mask, _nothing), _filled(other, other_mask, _nothing)).to(kind)
+    return _logaddexp(_filled(input, input_mask, _least), _filled(other, other_mask, _least)).to(kind)
 
 
 # -- along one dimension -----------------------------------------------------------------------------

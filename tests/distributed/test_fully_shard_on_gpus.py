@@ -247,13 +247,13 @@ def test_the_older_class_moves_a_module_and_its_arguments():
     assert ranks(2, lambda: program(True)) == ranks(2, lambda: program(False))
 
 
-def test_dtensors_lie_where_they_were_made_and_refuse_what_needs_the_whole():
+def test_dtensors_lie_and_compute_where_they_were_made():
     def program():
         mesh = init_device_mesh("cuda", (2,))
         torch.manual_seed(dist.get_rank())  # rank 0's values count
         x = distribute_tensor(torch.randn(5, 2).cuda(), mesh, [Shard(0)])
         everywhere = x.redistribute(placements=[Replicate()])
-        again = DTensor.from_local(x.to_local().clone(), mesh)
+        again = DTensor.from_local(x.to_local().clone(), mesh, [Shard(0)])
         assert torch.equal(again.full_tensor(), everywhere.to_local()) and again.shape == (5, 2)
         expected = (everywhere.to_local() * 3).clamp(max=1.0)
         assert torch.equal(x.mul_(2).add_(again).clamp_(max=1.0).full_tensor(), expected)
@@ -261,22 +261,26 @@ def test_dtensors_lie_where_they_were_made_and_refuse_what_needs_the_whole():
         drawn = torch.empty(5, 2, device="cuda").normal_()
         torch.manual_seed(7)
         assert torch.equal(x.clone().normal_().full_tensor(), drawn)
+        trained = nn.Parameter(x)
+        (1 - trained.square()).sum().backward()
+        assert trained.grad.device == x.device and torch.equal(trained.grad.full_tensor(), -2 * expected)
         model = fully_shard(nn.Linear(3, 5).cuda())
         model.unshard()
         gone, part = model.weight, None
         model.reshard()
         part = model.weight
         one, full = torch.ones(2, 3).cuda(), torch.ones(5, 3).cuda()
-        for p, told in ((part, "full_tensor"), (gone, "was resharded")):
+        for p, error, told in (
+            (part, RuntimeError, "mixed torch.Tensor and DTensor"),
+            (gone, NotImplementedError, "was resharded"),
+        ):
             for refused in (
-                lambda p=p: p + 1,
                 lambda p=p: full + p,
                 lambda p=p: F.linear(one, p),
                 lambda p=p: torch.where(full > 0, full, p),
                 lambda p=p: full.clone().add_(p),
-                lambda p=p: p.sum(),
             ):
-                with pytest.raises(NotImplementedError, match=told):
+                with pytest.raises(error, match=told):
                     refused()
         with pytest.raises(NotImplementedError, match="matmul: this parameter was resharded"):
             torch.ones(2, 5).cuda() @ gone

@@ -28,13 +28,14 @@ KINDS = (RuntimeError, TypeError, ValueError, IndexError)
 """What errors are made of; NotImplementedError is a RuntimeError. Another kind comes from an accident."""
 
 _REFLECTED = [f"__r{name}__" for name in ("and", "or", "xor")]
-_OF_NUMBERS = [f"__r{name}__" for name in ("add", "div", "mul")]
+_OF_NUMBERS = [f"__r{name}__" for name in ("add", "mul")]
 # By name, the numbers of the inputs that are accepted here. This list may only shrink.
 ACCEPTED: dict[str, set[int]] = {
     # A number as the first operand, for which PyTorch has no overload: it counts as a tensor.
     **{name: {0} for name in _REFLECTED},
     # Nor is there one of two numbers, which the functions take.
     **{name: {0, 1} for name in _OF_NUMBERS},
+    "__rdiv__": {0},
     # `out` shares memory with the indices: here both are made of one NumPy array, and do not know of each other.
     "gather": {7},
     "take": {2},

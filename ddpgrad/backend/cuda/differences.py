@@ -35,7 +35,7 @@ def differences() -> dict[str, Callable[..., Any]]:
     return {
         "argsort": argsort, "asarray": asarray, "clamp": clamp, "erf": erf, "from_host": from_host, "nonzero": nonzero, "on": on,
         "to_host": to_host, "tril": tril, "triu": triu, "where": where,
-        "ldl_factor": _on_host("ldl_factor"), "ldl_solve": _on_host("ldl_solve"),
+        **{name: _on_host(name) for name in ("airy_ai", "ldl_factor", "ldl_solve")},
         **{name: _logical(getattr(cupy, name)) for name in ("logical_and", "logical_or", "logical_xor", "logical_not")},
     }  # fmt: skip
 

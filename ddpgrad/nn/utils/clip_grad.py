@@ -94,6 +94,8 @@ def clip_grads_with_norm_(
         for grad in gradients:
             grad.mul_(to(factor, grad.device))
         return
+    if _is_part(total_norm):
+        total_norm = total_norm.whole()  # type: ignore[attr-defined]
     for device, arrays in alike([stored(grad._array) for grad in gradients]):
         backend = backend_for(arrays[0])
         if device.type != "cpu":

@@ -335,12 +335,12 @@ def _adapt_softmax(input: Tensor, dim: int, dtype: Any = None) -> tuple[Any, ...
     if dim is None:
         raise TypeError("softmax(): dim must be given; for a matrix of scores, one row each, pass dim=-1")
     array = input._array
-    if dtype is not None:
-        dtype = dtypes.of(dtype)
-    elif array.dtype.kind in "buic":
+    kind = input.dtype if dtype is None else dtypes.of(dtype)
+    if kind.category != 2:
         raise NotImplementedError(
-            f"softmax(): not implemented for {input.dtype.name}. Use x.float(), or the argument `dtype`."
+            f"softmax(): not implemented for {kind.name}. Use x.float(), or a floating-point `dtype`."
         )
+    dtype = None if dtype is None else kind
     return input, wrap_dim("softmax", dim, array.ndim), dtype
 
 

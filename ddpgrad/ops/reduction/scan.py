@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from ...backend import dtype as dtypes
 from ...core import return_types
 from ...core.tensor import Tensor
 from ..dispatch.declare import composite, primitive
@@ -17,6 +18,8 @@ from .reduce import products_before, wrap_dim
 
 def _adapt(name: str) -> Any:
     def adapt(input: Tensor, dim: int, *rest: Any) -> tuple[Any, ...]:
+        if rest and rest[0] is not None and dtypes.of(rest[0]).category == 0:
+            raise NotImplementedError(f"{name}(): not implemented for results of bool")
         return input, wrap_dim(name, dim, input.ndim), *rest
 
     return adapt
