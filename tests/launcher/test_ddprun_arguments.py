@@ -105,9 +105,11 @@ def test_misspelt_variables_are_told_of(ddprun):
 @pytest.mark.parametrize("text", ["0", "nan", "soon"])
 def test_a_limit_of_no_time_is_refused(monkeypatch, text):
     monkeypatch.setenv("DDPGRAD_TIMEOUT", text)
+    monkeypatch.delenv("DDPGRAD_DEBUGGER", raising=False)
     with pytest.raises(LaunchError, match=f"must be seconds, more than 0, got '{text}'"):
         ddpgrad.distributed.init_process_group()
     monkeypatch.delenv("DDPGRAD_TIMEOUT")
+    monkeypatch.setenv("DDPGRAD_DEBUGGER", "1")  # which waits for ever, but for what can be meant
     if text != "soon":
         with pytest.raises(ValueError, match=f"timeout must be more than 0 seconds, got {text}"):
             ddpgrad.distributed.init_process_group(timeout=float(text))

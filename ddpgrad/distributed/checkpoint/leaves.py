@@ -94,8 +94,8 @@ def local(value: Tensor) -> tuple[Tensor, range]:
     """What this rank has of `value`, and which rows that is. Memory is shared but where columns were made into rows."""
     if not isinstance(value, DTensor):
         return value.detach(), range(len(value) if value.ndim else 0)
-    value = value.by_rows()
-    return value.part(), value.local_rows
+    rows = value.by_rows()
+    return rows.part(), rows.local_rows
 
 
 def describe(value: Any) -> list[Any]:

@@ -67,13 +67,11 @@ COMPLETED: Pending = _Completed()
 
 def limit(timeout: float | None) -> float:
     """Seconds that this process waits for others: `timeout`, or DDPGRAD_TIMEOUT; for ever under a debugger."""
+    if timeout is not None and not timeout > 0:
+        raise ValueError(f"timeout must be more than 0 seconds, got {timeout:g}")
     if debugger():
         return float("inf")
-    if timeout is None:
-        return environment_timeout()
-    if not timeout > 0:
-        raise ValueError(f"timeout must be more than 0 seconds, got {timeout:g}")
-    return timeout
+    return environment_timeout() if timeout is None else timeout
 
 
 def forked(launch: Launch) -> DistributedError:
