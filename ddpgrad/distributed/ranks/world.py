@@ -82,7 +82,7 @@ class World:
                 if self.met is not None:
                     self.met.all_joined()
         elif timeout is not None:
-            transport.timeout = timeout
+            transport.timeout = limit(timeout)
         return transport
 
     def _refuse_in_fork(self) -> None:
