@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import stat
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
@@ -96,7 +97,7 @@ class Checkpointer:
             if steps is not None and steps < 1:
                 raise ValueError(f"{name} must be at least 1, or None; got {steps}")
         self.folder = Path(folder)
-        if os.path.lexists(self.folder) and not self.folder.is_dir():
+        if not _may_be_folder(self.folder):
             raise CheckpointError(
                 f"checkpoints need a folder, and {self.folder} is a file, or a link to nothing"
             )
@@ -357,6 +358,14 @@ class _PendingCheckpoint:
             self.store.commit(self.hidden, Manifest(self._step, self.ranks, entries, self._metric))
         finally:
             self.store.discard(self.hidden)
+
+
+def _may_be_folder(path: Path) -> bool:
+    """Whether `path` is a folder or can become one. It is looked at once: another rank may make it or move it meanwhile."""
+    try:
+        return stat.S_ISDIR(path.stat().st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        return not path.is_symlink()
 
 
 def _check_alike(digests: Sequence[dict[str, str]], steps: Sequence[int]) -> None:

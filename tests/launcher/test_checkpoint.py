@@ -345,10 +345,17 @@ def test_a_damaged_checkpoint_is_passed_over_where_that_is_wanted(folder, monkey
     assert model.value == 3.0
 
 
+def test_a_folder_that_another_rank_moves_meanwhile_is_no_file(tmp_path, monkeypatch):
+    monkeypatch.setattr(os.path, "lexists", lambda path: True)  # as it was a moment ago
+    Checkpointer(tmp_path / "run").save(1, numbers=[1])
+
+
 def test_a_file_as_the_folder_and_different_steps_are_told_of_at_once(tmp_path):
     (tmp_path / "file").touch()
-    with pytest.raises(CheckpointError, match=r"checkpoints need a folder, and .*file is a file"):
-        Checkpointer(tmp_path / "file")
+    (tmp_path / "link").symlink_to(tmp_path / "nothing")
+    for name in ("file", "link"):
+        with pytest.raises(CheckpointError, match=rf"checkpoints need a folder, and .*{name} is a file"):
+            Checkpointer(tmp_path / name)
     with pytest.raises(CheckpointError, match="rank 1 saves step 6, and rank 0 step 5"):
         ranks(2, lambda rank: Checkpointer(tmp_path / "run").save(5 + rank, numbers=[1]))
     assert not (tmp_path / "run").exists()
