@@ -11,6 +11,7 @@ import pytest
 import ddpgrad as torch
 from ddpgrad.compat._C import DisableTorchFunctionSubclass, _disabled_torch_function_impl
 from ddpgrad.core.errors import NoElementsError
+from ddpgrad.distributed.fsdp import fully_shard
 from ddpgrad.nn import functional as F
 from ddpgrad.utils._mode_utils import no_dispatch
 from ddpgrad.utils._python_dispatch import (
@@ -205,12 +206,8 @@ def test_gradients_through_a_class_without_memory():
     p, q = x.clone().requires_grad_(), w.clone().requires_grad_()
     Wrapped.seen.clear()
     out = F.linear(a, b).relu().mean()
-    assert isinstance(out, Wrapped) and Wrapped.seen == [
-        "t.default",
-        "mm.default",
-        "relu.default",
-        "mean.default",
-    ]
+    assert isinstance(out, Wrapped)
+    assert Wrapped.seen == ["t.default", "mm.default", "relu.default", "mean.default"]
     out.backward()
     F.linear(p, q).relu().mean().backward()
     assert isinstance(a.grad, Wrapped) and Wrapped.seen.count("mm.default") == 3
@@ -218,6 +215,15 @@ def test_gradients_through_a_class_without_memory():
     (again,) = torch.autograd.grad((a * a).sum(), a, create_graph=True)
     (second,) = torch.autograd.grad(again.sum(), a)
     assert torch.equal(second.elem, torch.full((2, 3), 2.0))
+
+
+def test_what_nodes_keep_is_not_asked_beside_gathered_parameters():
+    torch.distributed.init_process_group()
+    gathered = fully_shard(torch.nn.Linear(2, 2))(torch.ones(1, 2))  # whose place in memory nodes may keep
+    Wrapped.seen.clear()
+    Wrapped(torch.rand(2, 3), True).relu()
+    torch.distributed.destroy_process_group()
+    assert Wrapped.seen == ["relu.default"] and gathered.requires_grad
 
 
 def test_a_class_with_memory_is_told_and_keeps_its_kind():

@@ -47,6 +47,8 @@ def _look_at(node: Node) -> None:
     if not isinstance(node, OpNode):
         return
     for i, kept in enumerate(node._kept or ()):
+        if isinstance(kept, Tensor):  # whose class may answer for its attributes
+            continue
         owner = (
             kept.base if isinstance(kept, np.ndarray) else getattr(getattr(kept, "data", None), "mem", None)
         )
