@@ -221,9 +221,9 @@ def test_what_nodes_keep_is_not_asked_beside_gathered_parameters():
     torch.distributed.init_process_group()
     gathered = fully_shard(torch.nn.Linear(2, 2))(torch.ones(1, 2))  # whose place in memory nodes may keep
     Wrapped.seen.clear()
-    Wrapped(torch.rand(2, 3), True).relu()
+    F.linear(Wrapped(torch.rand(2, 3), True), Wrapped(torch.rand(4, 3), True))
     torch.distributed.destroy_process_group()
-    assert Wrapped.seen == ["relu.default"] and gathered.requires_grad
+    assert Wrapped.seen == ["t.default", "mm.default"] and gathered.requires_grad
 
 
 def test_a_class_with_memory_is_told_and_keeps_its_kind():
