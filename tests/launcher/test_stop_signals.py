@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 
 import pytest
@@ -52,11 +53,22 @@ def test_the_second_ctrl_c_ends_stubborn_ranks(ddprun):
     assert ddprun.end(running).code == 130
 
 
+@contextlib.contextmanager
+def inherited(number, answer):
+    """What processes that start within answer to a signal at first."""
+    before = signal.signal(number, answer)
+    try:
+        yield
+    finally:
+        signal.signal(number, before)
+
+
 @pytest.mark.parametrize(
     ("number", "code"), thinned([(signal.SIGTERM, 143), (signal.SIGHUP, 129)], signal.SIGHUP)
 )
 def test_a_terminated_job_may_save_its_work(ddprun, number, code):
-    running = ddprun.start("-n", "2", ddprun.script(SAVES))
+    with inherited(number, signal.SIG_DFL):  # which these tests may be without, under nohup
+        running = ddprun.start("-n", "2", ddprun.script(SAVES))
     running.send_signal(number)
     assert ddprun.end(running).code == code
     ddprun.wait_for("saved-*", 2)
@@ -68,11 +80,8 @@ open(f"ready-{rank}", "w").close()
 while not os.path.exists("go"): time.sleep(0.01)
 wait()
 """)
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    try:
+    with inherited(signal.SIGHUP, signal.SIG_IGN):
         running = ddprun.start("-n", "2", script)
-    finally:
-        signal.signal(signal.SIGHUP, before)
     running.send_signal(signal.SIGHUP)
     (ddprun.folder / "go").touch()
     assert ddprun.end(running).code == 0
