@@ -139,33 +139,49 @@ def reentrant() -> Iterator[None]:
         mode.enabled, thread.running = before, running
 
 
-def told_arguments(args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
-    """The arguments that are told, one of each class: in their order, but subclasses first."""
+def one_of_each_class(values: Iterable[Any], wanted: Callable[[Any], bool]) -> list[Any]:
+    """Those of `values` that are `wanted`, one of each class: in their order, but subclasses first."""
     found: list[Any] = []
-    for value in flat((*args, *kwargs.values())):
-        if tells(value) and all(type(value) is not type(other) for other in found):
+    for value in values:
+        if wanted(value) and all(type(value) is not type(other) for other in found):
             places = (i for i, other in enumerate(found) if issubclass(type(value), type(other)))
             found.insert(next(places, len(found)), value)
     return found
 
 
-def dispatch(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """What the innermost mode, or the first class that answers, makes of the op `func`."""
-    found = told_arguments(args, kwargs)
-    types = tuple(map(type, found))
-    if in_mode():
-        modes = thread.modes
+def answer_of(
+    asked: str,
+    modes: list[Any],
+    found: Sequence[Any],
+    function: Any,
+    types: tuple[type, ...],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+) -> Any:
+    """What the method `asked` of the last mode, or of the first class that answers, makes of a call; else NotImplemented."""
+    if modes:
         innermost = modes.pop()  # which passes the call on to the mode around it
         try:
-            result = innermost.__torch_dispatch__(func, types, tuple(args), dict(kwargs))
+            result = getattr(innermost, asked)(function, types, tuple(args), dict(kwargs))
         finally:
             modes.append(innermost)
         if result is not NotImplemented:
             return result
     for one in found:
-        result = type(one).__torch_dispatch__(func, types, tuple(args), dict(kwargs))
+        result = getattr(type(one), asked)(function, types, tuple(args), dict(kwargs))
         if result is not NotImplemented:
             return result
+    return NotImplemented
+
+
+def dispatch(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """What the innermost mode, or the first class that answers, makes of the op `func`."""
+    found = one_of_each_class(flat((*args, *kwargs.values())), tells)
+    types = tuple(map(type, found))
+    modes = thread.modes if in_mode() else []
+    result = answer_of("__torch_dispatch__", modes, found, func, types, args, kwargs)
+    if result is not NotImplemented:
+        return result
     tried = [
         *(f"mode {type(m).__name__}" for m in thread.modes[-1:]),
         *(f"tensor subclass {t}" for t in types),

@@ -19,7 +19,15 @@ from typing import Any, Self, TypeVar
 import numpy as np
 
 from . import dispatching
-from .dispatching import is_told, is_told_class, tell, telling, told_members
+from .dispatching import (
+    answer_of,
+    is_told,
+    is_told_class,
+    one_of_each_class,
+    tell,
+    telling,
+    told_members,
+)
 from .modes import function_modes
 from .tensor import Tensor
 
@@ -81,12 +89,7 @@ def in_mode() -> bool:
 
 def overloaded(values: Iterable[Any]) -> list[Any]:
     """Those of `values` that are to be asked, one of each class: in their order, but subclasses first."""
-    found: list[Any] = []
-    for value in values:
-        if asks(value) and all(type(value) is not type(other) for other in found):
-            places = (i for i, other in enumerate(found) if issubclass(type(value), type(other)))
-            found.insert(next(places, len(found)), value)
-    return found
+    return one_of_each_class(values, asks)
 
 
 def flat(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[Any]:
@@ -123,19 +126,10 @@ def ask(
     types = tuple(map(type, found))
     if telling and not found and not in_mode() and is_told(args, kwargs):
         return tell(function, args, kwargs)
-    if in_mode():
-        entered = function_modes.entered
-        mode = entered.pop()  # which passes the call on to the mode around it
-        try:
-            result = mode.__torch_function__(function, types, tuple(args), dict(kwargs))
-        finally:
-            entered.append(mode)
-        if result is not NotImplemented:
-            return result
-    for one in found:
-        result = type(one).__torch_function__(function, types, tuple(args), dict(kwargs))
-        if result is not NotImplemented:
-            return result
+    modes = function_modes.entered if in_mode() else []
+    result = answer_of("__torch_function__", modes, found, function, types, args, kwargs)
+    if result is not NotImplemented:
+        return result
     name = getattr(function, "__name__", function)
     names = ", ".join(kind.__name__ for kind in types)
     raise error or TypeError(

@@ -129,9 +129,8 @@ def _named_reduction(name: str) -> Callable[..., Any]:
     return lambda a, *args, **options: reduced(name, a, *args, **options)
 
 
-for _function in (np.sum, np.max, np.min, np.prod, np.all, np.any, np.var, np.std):
-    FUNCTIONS[_function] = _named_reduction(_function.__name__.removeprefix("a"))
-FUNCTIONS[np.all], FUNCTIONS[np.any] = _named_reduction("all"), _named_reduction("any")
+for _name in ("sum", "max", "min", "prod", "all", "any", "var", "std"):
+    FUNCTIONS[getattr(np, _name)] = _named_reduction(_name)
 
 
 @rule(np.mean)

@@ -95,19 +95,6 @@ OWN |= {f"max_pool{dims}d_with_indices": _pool_with_indices(dims) for dims in (1
 
 
 @own
-def embedding(
-    weight: Tensor,
-    indices: Tensor,
-    padding_idx: int = -1,
-    scale_grad_by_freq: bool = False,
-    sparse: bool = False,
-) -> Tensor:
-    return import_module(f"{ROOT}.nn.functional.underlying").embedding(
-        weight, indices, padding_idx, scale_grad_by_freq, sparse
-    )
-
-
-@own
 def embedding_dense_backward(
     grad_output: Tensor, indices: Tensor, num_weights: int, padding_idx: int, scale_grad_by_freq: bool
 ) -> Tensor:

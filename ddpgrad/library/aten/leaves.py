@@ -99,21 +99,11 @@ def _transposed_convolution(dims: int) -> Callable[[Bound], Call]:
         bound.apply_defaults()
         values = bound.arguments
 
-        def each(name: str) -> list[int]:
-            value = values[name]
-            return list(value) if isinstance(value, (tuple, list)) else [value] * dims
-
-        names = [each(n) for n in ("stride", "padding", "dilation", "output_padding")]
-        args = (
-            values["input"],
-            values["weight"],
-            values["bias"],
-            *names[:3],
-            True,
-            names[3],
-            values["groups"],
+        *windows, more = (
+            listed(values[n], dims) for n in ("stride", "padding", "dilation", "output_padding")
         )
-        return Call("convolution", args)
+        operands = (values[n] for n in ("input", "weight", "bias"))
+        return Call("convolution", (*operands, *windows, True, more, values["groups"]))
 
     return call
 

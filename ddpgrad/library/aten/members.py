@@ -217,11 +217,6 @@ def unwatch(user: object) -> None:
 
 def _watched(name: str, known: Any) -> Any:
     told = _told(name)
-    if isinstance(known, property):
-        get: Any = known.fget
-        return property(
-            lambda self: (told if in_mode() or tells(self) else get)(self), known.fset, known.fdel
-        )
 
     def method(self: Tensor, *args: Any, **kwargs: Any) -> Any:
         return (told if in_mode() or tells(self) else known)(self, *args, **kwargs)

@@ -35,9 +35,9 @@ FIRST = frozenset({"native_layer_norm", "native_group_norm", "native_batch_norm"
 """Of whose results users see the first."""
 
 
-def listed(value: Any) -> Any:
-    """Sizes and dimensions as the list that PyTorch makes of them."""
-    return list(value) if isinstance(value, (tuple, list)) else [value]
+def listed(value: Any, count: int = 1) -> Any:
+    """Sizes and dimensions as the list that PyTorch makes of them; one number stands for `count`."""
+    return list(value) if isinstance(value, (tuple, list)) else [value] * count
 
 
 def trimmed(values: Sequence[Any], defaults: Sequence[Any]) -> tuple[Any, ...]:
@@ -74,7 +74,7 @@ def _by_second(name: str, scalar: str = "Scalar", first: str = "Scalar_Tensor") 
             name,
             (a, b),
             {},
-            first if not isinstance(a, Tensor) else "Tensor" if _kind(b) == "Tensor" else scalar,
+            first if not isinstance(a, Tensor) else "Tensor" if isinstance(b, Tensor) else scalar,
         )
 
     return call
@@ -177,7 +177,7 @@ def _tensor(entry: Any) -> Any:
     return entry if isinstance(entry, Tensor) else as_tensor(entry)
 
 
-def _values(name: str, *made: Callable[[Any], Any]) -> Maker:
+def _values(name: str) -> Maker:
     """Values and places along a dimension."""
 
     def call(input: Any, dim: int, keepdim: bool = True, options: tuple[Any, ...] = ()) -> Call:
@@ -202,9 +202,7 @@ def _kthvalue(input: Any, dim: int, keepdim: bool = True, options: tuple[Any, ..
 
 def _convolution(x: Any, w: Any, b: Any, stride: Any, padding: Any, dilation: Any, groups: int) -> Call:
     dims = w.ndim - 2
-    steps, pads, spread = (
-        list(v) if isinstance(v, (tuple, list)) else [v] * dims for v in (stride, padding, dilation)
-    )
+    steps, pads, spread = (listed(v, dims) for v in (stride, padding, dilation))
     return Call("convolution", (x, w, b, steps, pads, spread, False, [0] * dims, groups))
 
 
@@ -216,16 +214,14 @@ def _pad(input: Any, widths: Any, value: Any = 0.0) -> Call:
 
 
 def _pool(input: Any, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool = False) -> Call:
-    k, s, p, d = (
-        list(v) if isinstance(v, (tuple, list)) else [v] for v in (kernel, stride, padding, dilation)
-    )
+    k, s, p, d = map(listed, (kernel, stride, padding, dilation))
     args = trimmed(
         (input, k, [] if s == k else s, p, d, ceil_mode), (None, None, [], [0] * len(k), [1] * len(k), False)
     )
     return Call(f"max_pool{len(k)}d_with_indices", args)
 
 
-def _with(name: str, *keywords: str, overload: str = "default") -> Maker:
+def _with(name: str, overload: str = "default") -> Maker:
     """An op that PyTorch calls otherwise."""
 
     def call(*values: Any) -> Call:

@@ -76,29 +76,17 @@ class Schema(NamedTuple):
         return f"{self.name}{overload}({', '.join(parts)}) -> {returned}"
 
 
-VIEWS = frozenset(
-    ["alias", "as_strided", "detach", "diagonal", "expand", "permute", "select", "slice", "split", "split_with_sizes", "squeeze", "t", "transpose", "unbind", "unfold", "unsqueeze", "view", "view_as_complex", "view_as_real", "_conj", "_unsafe_view", "lift_fresh"]
-) - {"_unsafe_view", "lift_fresh"}  # fmt: skip
+VIEWS = frozenset((
+    "alias", "as_strided", "detach", "diagonal", "expand", "permute", "select", "slice", "split", "split_with_sizes", "squeeze",
+    "t", "transpose", "unbind", "unfold", "unsqueeze", "view", "view_as_complex", "view_as_real", "_conj",
+))  # fmt: skip
 _RESHAPING = frozenset(
     ["resize_", "squeeze_", "t_", "transpose_", "unsqueeze_", "as_strided_", "swapdims_", "detach_"]
 )
-_RANDOM = frozenset(
-    [
-        "rand",
-        "randn",
-        "randint",
-        "randperm",
-        "bernoulli",
-        "multinomial",
-        "normal",
-        "rand_like",
-        "randn_like",
-        "randint_like",
-    ]
-)
+_RANDOM = frozenset((
+    "rand", "randn", "randint", "randperm", "bernoulli", "multinomial", "normal", "rand_like", "randn_like", "randint_like",
+))  # fmt: skip
 _SEVERAL = frozenset(("split", "split_with_sizes", "unbind"))
-_WRITING = "__iand__ __ior__"
-
 
 OF_THEMSELVES = frozenset(
     ("copy_", "fill_", "zero_", "normal_", "uniform_", "random_", "resize_", "bernoulli_", "exponential_")
@@ -111,6 +99,11 @@ _RESULTS |= {f"max_pool{n}d_with_indices": 2 for n in (1, 2, 3)} | {
 }
 
 
+_OPERANDS = frozenset(
+    ("self", "input", "other", "mat1", "mat2", "src", "index", "indices", "weight", "bias", "mask")
+)
+
+
 def _kind(parameter: inspect.Parameter) -> str:
     annotation = str(parameter.annotation)
     for word, kind in (
@@ -119,19 +112,7 @@ def _kind(parameter: inspect.Parameter) -> str:
     ):  # fmt: skip
         if word in annotation:
             return kind
-    if parameter.name in (
-        "self",
-        "input",
-        "other",
-        "mat1",
-        "mat2",
-        "src",
-        "index",
-        "indices",
-        "weight",
-        "bias",
-        "mask",
-    ):
+    if parameter.name in _OPERANDS:
         return "Tensor"
     return "Scalar" if isinstance(parameter.default, (int, float)) else "Any"
 

@@ -340,8 +340,7 @@ def _adapt_softmax(input: Tensor, dim: int, dtype: Any = None) -> tuple[Any, ...
         raise NotImplementedError(
             f"softmax(): not implemented for {kind.name}. Use x.float(), or a floating-point `dtype`."
         )
-    dtype = None if dtype is None else kind
-    return input, wrap_dim("softmax", dim, array.ndim), dtype
+    return input, wrap_dim("softmax", dim, array.ndim), None if dtype is None else kind
 
 
 def _np_softmax(x: Any, dim: int) -> Any:

@@ -73,22 +73,26 @@ class _Divided(ParallelStyle):
         self.use_local_output = use_local_output
 
     def _apply(self, module: Module, device_mesh: DeviceMesh) -> Module:
-        kind = next((kind for kind in self.places if isinstance(module, kind)), None)
-        if kind is None:
-            raise NotImplementedError(
-                f"{type(self).__name__} currently only support nn.Linear and nn.Embedding! Got {type(module).__name__}"
-            )
-        self.desired_input_layouts = (self.needs[kind],)
+        self.desired_input_layouts = (self.needs[self._kind(module)],)
         return distribute_module(module, device_mesh, self._partition, self._enter, self._leave)
 
+    def _kind(self, module: Module) -> type[Module]:
+        """Which of the classes that can be divided `module` is of."""
+        for kind in self.places:
+            if isinstance(module, kind):
+                return kind
+        raise NotImplementedError(
+            f"{type(self).__name__} currently only support nn.Linear and nn.Embedding! Got {type(module).__name__}"
+        )
+
     def _partition(self, name: str, module: Module, mesh: DeviceMesh) -> None:
-        kind = next(kind for kind in self.places if isinstance(module, kind))
+        kind = self._kind(module)
         for key, p in list(module.named_parameters(recurse=False)):
             placed = distribute_tensor(p, mesh, [self.places[kind][key]], src_data_rank=self.src_data_rank)
             module.register_parameter(key, Parameter(placed, p.requires_grad))
 
     def _enter(self, module: Module, inputs: Any, mesh: DeviceMesh) -> Any:
-        needs = self.needs[next(kind for kind in self.places if isinstance(module, kind))]
+        needs = self.needs[self._kind(module)]
         return brought(annotated(inputs[0], mesh, self.input_layouts), (needs,))
 
     def _leave(self, module: Module, outputs: Any, mesh: DeviceMesh) -> Any:
