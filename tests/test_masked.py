@@ -1,6 +1,8 @@
 """`torch.masked`: what the mask leaves out does not count, whatever it holds."""
 
+import copy
 import math
+import pickle
 from typing import Any
 
 import pytest
@@ -58,3 +60,88 @@ def test_dtypes_that_a_function_does_not_compute_in():
     for function in (torch.cumsum, torch.cumprod, torch.masked.cumsum):
         with pytest.raises(NotImplementedError, match="bool"):
             function(whole, 1, dtype=torch.bool)
+
+
+# -- MaskedTensor ------------------------------------------------------------------------------------
+
+DATA = torch.tensor([[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]])
+THERE = torch.tensor([[True, True, False], [False, True, False]])
+
+
+def masked(requires_grad: bool = False) -> torch.masked.MaskedTensor:
+    return torch.masked.masked_tensor(DATA, THERE, requires_grad=requires_grad)
+
+
+@pytest.mark.parametrize(
+    ("function", "expected", "there"),
+    [
+        (lambda t: 1 + t * t, [[1, 2, 9], [9, 17, 9]], THERE),
+        (lambda t: (t + DATA).t()[1], [2, 8], [True, True]),
+        (lambda t: t.exp_().log(), [[0, 1, 9], [9, 4, 9]], THERE),
+        (lambda t: t.sum(1), [1, 4], [True, True]),
+        (lambda t: t.mean(dim=0), [0, 2.5, 9], [True, True, False]),
+        (lambda t: t.argmax(), 4, True),
+        (lambda t: t.softmax(1)[1], [9, 1, 9], [False, True, False]),
+        (lambda t: torch.cat([t, t], 1)[1], [9, 4, 9, 9, 4, 9], [False, True, False] * 2),
+        (lambda t: torch.where(THERE, t, torch.masked.masked_tensor(-DATA, ~THERE)), [[0, 1, -2], [-3, 4, -5]], THERE | True),
+        (lambda t: (t.to_sparse() * 2).to_dense(), [[0, 2, 9], [9, 8, 9]], THERE),
+        (lambda t: t.to_sparse_csr().exp().to_dense().log(), [[0, 1, 9], [9, 4, 9]], THERE),
+        (lambda t: t.to_sparse().sum(), 5, True),
+    ],
+)  # fmt: skip
+def test_functions_of_masked_tensors(function: Any, expected: Any, there: Any):
+    out = function(masked())
+    assert torch.masked.is_masked_tensor(out)
+    assert torch.equal(out.get_mask(), torch.as_tensor(there))
+    torch.testing.assert_close(out.to_tensor(9), torch.tensor(expected).to(out.dtype))
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        lambda t: t.exp().sum(), lambda t: torch.masked.sum(t.exp()), lambda t: t.view(3, 2).exp().sum(0).sum(),
+        lambda t: t.to_sparse().to_dense().exp().sum(), lambda t: t.exp().get_data().sum(),
+    ],
+)  # fmt: skip
+def test_gradients_of_masked_tensors_are_masked(loss: Any):
+    leaf, plain = masked(requires_grad=True), DATA.clone().requires_grad_()
+    for t, owner in ((leaf, leaf), (torch.masked.as_masked_tensor(plain, THERE), plain)):
+        loss(t).backward()
+        grad: Any = owner.grad
+        assert torch.equal(grad.get_mask(), THERE)
+        torch.testing.assert_close(grad.to_tensor(0), DATA.exp() * THERE)
+    loss(leaf).backward()
+    grad = leaf.grad
+    torch.testing.assert_close(grad.to_tensor(0), 2 * DATA.exp() * THERE)
+
+
+def test_how_masked_tensors_print_and_are_copied():
+    shown = (
+        "MaskedTensor(\n  [\n    [  0.0000,   1.0000,       --],\n    [      --,   4.0000,       --]\n  ]\n)"
+    )
+    for t in (masked(), copy.deepcopy(masked()), pickle.loads(pickle.dumps(masked()))):
+        assert repr(t) == shown
+    assert repr(masked()[0, 1]) == "MaskedTensor(  1.0000, True)" and masked()[0, 1].item() == 1
+
+
+def test_what_means_nothing_to_a_mask_is_refused():
+    t = masked()
+    with pytest.raises(ValueError, match="masks must match"):
+        t + torch.masked.masked_tensor(DATA, ~THERE)
+    with pytest.raises(ValueError, match="leaves the element out"):
+        t[0, 2].item()
+    for call in (
+        t.max,
+        t.median,
+        lambda: t @ DATA.t(),
+        lambda: torch.add(DATA, t, out=DATA.clone()),
+        t.zero_,
+    ):
+        with pytest.raises(TypeError):
+            call()
+    for data, mask, error in (
+        (DATA, THERE.int(), "mask must have dtype bool"), (DATA.cfloat(), THERE, "not supported"), (t, THERE, "must be a Tensor"),
+        (DATA.to_sparse(), THERE, "same layout"), ((DATA * ~THERE).to_sparse(), THERE.to_sparse(), "same indices"),
+    ):  # fmt: skip
+        with pytest.raises((TypeError, ValueError), match=error):
+            torch.masked.masked_tensor(data, mask)

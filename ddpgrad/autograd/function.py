@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 
 from ..backend.registry import Backend
 from ..core.classes import prepare, seen, shown, walked
+from ..core.dispatching import is_told, telling
 from ..core.errors import GraphError
 from ..core.tensor import Tensor
 from ..core.view import View
@@ -43,6 +44,8 @@ class FunctionNode(Node):
         # The edges are taken before forward runs, which may change arguments in place.
         super().__init__(tuple(edge_of(args[i]) for i in self.places), (), None)
         self.ctx = FunctionCtx(self, args)
+        if telling and is_told(args, {}):  # so its backward is asked for gradients of such a class
+            self.tells = Node.any_tells = True
 
     def __getattr__(self, name: str) -> Any:
         if name == "ctx" or (name.startswith("_") and name != "_raw_saved_tensors"):

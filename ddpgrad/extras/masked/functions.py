@@ -9,16 +9,31 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from functools import wraps
+from typing import Any, TypeVar
 
-from .. import broadcast_to, linalg, ones, where
-from .. import logaddexp as _logaddexp
-from ..backend.dtype import DType, get_default_dtype, iinfo, int64
-from ..core.tensor import Tensor
-from ..ops.reduction.reduce import wrap_dim
+from ... import broadcast_to, linalg, ones, where
+from ... import logaddexp as _logaddexp
+from ...backend.dtype import DType, get_default_dtype, iinfo, int64
+from ...core.tensor import Tensor
+from ...ops.reduction.reduce import wrap_dim
 
 Dim = int | Sequence[int] | None
 Mask = Tensor | None
+C = TypeVar("C", bound=Callable[..., Any])
+
+
+def _of_masked(function: C) -> C:
+    """`function`, which takes a MaskedTensor as well: its data, and its mask together with the given one."""
+
+    @wraps(function)
+    def call(input: Any, *args: Any, mask: Mask = None, **options: Any) -> Any:
+        if hasattr(input, "get_mask"):
+            mask = input.get_mask() if mask is None else input.get_mask() & mask
+            input = input.get_data()
+        return function(input, *args, mask=mask, **options)
+
+    return call  # type: ignore[return-value]
 
 
 def _input_mask(input: Tensor, mask: Mask) -> Tensor:
@@ -75,6 +90,7 @@ def _nothing(dtype: DType) -> float | int:
 # -- reductions --------------------------------------------------------------------------------------
 
 
+@_of_masked
 def sum(
     input: Tensor, dim: Dim = None, *, keepdim: bool = False, dtype: DType | None = None, mask: Mask = None
 ) -> Tensor:
@@ -82,6 +98,7 @@ def sum(
     return _filled(input, mask, 0).sum(_dims(input, dim), keepdim, dtype=dtype)
 
 
+@_of_masked
 def prod(
     input: Tensor, dim: Dim = None, *, keepdim: bool = False, dtype: DType | None = None, mask: Mask = None
 ) -> Tensor:
@@ -109,7 +126,7 @@ def _extreme(name: str, identity: Callable[[DType], Any]) -> Any:
 
     function.__name__ = name
     function.__doc__ = f"`torch.{name}` of what the mask keeps, in the dtype of the input."
-    return function
+    return _of_masked(function)
 
 
 amax, amin = _extreme("amax", _least), _extreme("amin", _greatest)
@@ -120,6 +137,7 @@ def _count(input: Tensor, dims: tuple[int, ...], mask: Mask) -> Tensor:
     return _input_mask(input, mask).sum(dims, True)
 
 
+@_of_masked
 def mean(
     input: Tensor, dim: Dim = None, *, keepdim: bool = False, dtype: DType | None = None, mask: Mask = None
 ) -> Tensor:
@@ -132,6 +150,7 @@ def mean(
     return out if keepdim else out.squeeze(dims)
 
 
+@_of_masked
 def median(
     input: Tensor, dim: int = -1, *, keepdim: bool = False, dtype: DType | None = None, mask: Mask = None
 ) -> Tensor:
@@ -147,6 +166,7 @@ def median(
     return found.to(dtype or input.dtype)
 
 
+@_of_masked
 def norm(
     input: Tensor,
     ord: float | None = 2.0,
@@ -162,6 +182,7 @@ def norm(
     return linalg.vector_norm(filled, ord, _dims(input, dim), keepdim, dtype=dtype)
 
 
+@_of_masked
 def var(
     input: Tensor,
     dim: Dim = None,
@@ -188,11 +209,13 @@ def var(
     return out if keepdim else out.squeeze(dims)
 
 
+@_of_masked
 def std(input: Tensor, dim: Dim = None, unbiased: bool | None = None, **options: Any) -> Tensor:
     """The standard deviation: the root of `var`."""
     return var(input, dim, unbiased, **options).sqrt()
 
 
+@_of_masked
 def logsumexp(
     input: Tensor, dim: Dim = None, *, keepdim: bool = False, dtype: DType | None = None, mask: Mask = None
 ) -> Tensor:
@@ -225,7 +248,7 @@ def _along(name: str, identity: Any, summary: str) -> Any:
 
     function.__name__ = name
     function.__doc__ = f"{summary} along `dim`, of what the mask keeps."
-    return function
+    return _of_masked(function)
 
 
 cumsum = _along("cumsum", 0, "Running sums")
@@ -234,11 +257,13 @@ softmax = _along("softmax", _least, "exp(x) / sum(exp(x))")
 log_softmax = _along("log_softmax", _least, "log(softmax(x))")
 
 
+@_of_masked
 def softmin(input: Tensor, dim: int, *, dtype: DType | None = None, mask: Mask = None) -> Tensor:
     """softmax(-x) along `dim`, of what the mask keeps."""
     return softmax(-input, dim, dtype=dtype, mask=mask)
 
 
+@_of_masked
 def normalize(
     input: Tensor,
     ord: float,
