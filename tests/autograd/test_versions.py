@@ -77,6 +77,53 @@ def test_harmless_writes(forward: Callable[[Tensor], Tensor], write: Callable[[T
     assert x.grad.tolist() == expected.tolist()
 
 
+F = torch.nn.functional
+# By the arguments that need a gradient: those that may not be written to before backward, as in PyTorch.
+GUARDED: dict[str, tuple[Callable[..., Tensor], list[tuple[int, ...]], dict[str, str]]] = {
+    "linear": (F.linear, [(2, 3), (4, 3), (4,)], {"0": "1", "1": "0", "2": "", "02": "1", "12": "0", "012": "01"}),
+    "linear of images": (F.linear, [(2, 5, 3), (4, 3), (4,)], {"0": "1", "1": "0", "2": ""}),
+    "linear of a row": (F.linear, [(5, 3), (3,), ()], {"0": "1", "1": "0", "2": "", "01": "01"}),
+    "conv": (F.conv2d, [(1, 2, 4, 4), (3, 2, 2, 2), (3,)], {"0": "01", "1": "01", "2": "01"}),
+    "conv_transpose": (F.conv_transpose2d, [(1, 2, 4, 4), (2, 3, 2, 2), (3,)], {"0": "01", "2": "01"}),
+    "matmul": (torch.matmul, [(5, 2, 3), (5, 3, 4)], {"0": "1", "1": "0", "01": "01"}),
+    "prelu": (F.prelu, [(2, 3), (3,)], {"0": "01", "1": "01", "01": "01"}),
+    "mse_loss": (F.mse_loss, [(3,), (3,)], {"0": "01", "1": "01"}),
+    "huber_loss": (F.huber_loss, [(3,), (3,)], {"0": "01", "1": "01"}),
+    "cross entropy": (F.binary_cross_entropy, [(3,), (3,)], {"0": "01", "1": "01"}),
+    "lerp": (torch.lerp, [(3,), (3,), (3,)], {"0": "2", "2": "012"}),
+    "addcdiv": (torch.addcdiv, [(3,), (3,), (3,)], {"0": "2", "1": "2", "2": "12"}),
+    "group_norm": (lambda x, w, b: F.group_norm(x, 2, w, b), [(2, 4, 3), (4,), (4,)], {"0": "01", "2": "01"}),
+    "margin": (F.margin_ranking_loss, [(3,), (3,), (3,)], {"0": "", "01": ""}),
+    "avg_pool": (lambda x: F.avg_pool2d(x, 2), [(1, 1, 4, 4)], {"0": "0"}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", GUARDED)
+def test_what_is_guarded_depends_on_who_needs_a_gradient(name: str):
+    function, shapes, guarded = GUARDED[name]
+    values = [torch.rand(*shape) * 0.5 + 0.25 for shape in shapes]
+    for needed, expected in guarded.items():
+        places = [int(place) for place in needed]
+
+        def grads(written: int | None, places: list[int] = places) -> list[list[float]]:
+            given = [v.clone() for v in values]
+            for place in places:
+                given[place].requires_grad_()
+            out = function(*given)
+            if written is not None:
+                given[written].detach().mul_(0.5)
+            out.sum().backward()
+            return [given[place].grad.tolist() for place in places]
+
+        right, found = grads(None), ""
+        for written in range(len(shapes)):
+            try:
+                assert grads(written) == right
+            except GraphError:
+                found += str(written)
+        assert found == expected, f"of {needed}"
+
+
 def test_counters():
     x = torch.zeros(3)
     v = x[1:]

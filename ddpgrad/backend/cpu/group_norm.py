@@ -64,14 +64,14 @@ def group_norm_backward(
     g: Array,
     input: Array,
     weight: Array | None,
-    bias: Array | None,
+    with_bias: bool,
     groups: int,
     eps: float,
     mean: Array,
     rstd: Array,
 ) -> tuple[Array, Array | None, Array | None]:
-    """Gradients of `group_norm` for input, weight and bias; None where weight or bias is None."""
-    if rstd is None or not compiled_for(g, input, mean, rstd, *_present(weight, bias)):
+    """Gradients of `group_norm` for input, weight and bias; None where weight is None, or there is no bias."""
+    if rstd is None or not compiled_for(g, input, mean, rstd, *_present(weight)):
         return NotImplemented
     x = _grouped(input, groups)
     channels = input.shape[1]
@@ -92,7 +92,7 @@ def group_norm_backward(
     return (
         g_input,
         None if weight is None else g_weight.reshape(channels),
-        None if bias is None else g_bias.reshape(channels),
+        g_bias.reshape(channels) if with_bias else None,
     )
 
 

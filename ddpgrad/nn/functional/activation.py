@@ -8,6 +8,7 @@ from typing import Any
 from ... import Tensor, argmax, empty_like, float64, from_numpy, log, ones_like, reshape, scatter, tanh, where
 from ...core.errors import warn_program
 from ...ops.dispatch.inplace import inplace, takes_inplace
+from ...ops.dispatch.node import guarded
 from ...ops.dispatch.tensor_function import takes_out
 from ...ops.elementwise import activation, unary
 from ...ops.elementwise.activation import leaky_relu, softplus
@@ -41,10 +42,6 @@ def rrelu(
     return input * slope
 
 
-def _sloped(input: Tensor, slope: Tensor) -> Tensor:
-    return where(input > 0, input, input * slope)
-
-
 def prelu(input: Tensor, weight: Tensor) -> Tensor:
     """input where positive, else input * weight: one slope, or one for each channel (dimension 1)."""
     slopes = weight.numel()
@@ -62,7 +59,7 @@ def prelu(input: Tensor, weight: Tensor) -> Tensor:
         weight = reshape(weight, (-1,) + (1,) * max(input.ndim - 2, 0))
     elif not input.ndim:
         weight = reshape(weight, ())
-    return _sloped(input, weight)
+    return guarded(where(input > 0, input, input * weight), input, weight)
 
 
 @takes_inplace
@@ -84,7 +81,7 @@ def softsign(input: Tensor) -> Tensor:
 @takes_out
 def logsigmoid(input: Tensor) -> Tensor:
     """log(sigmoid(input)), without overflow."""
-    return -softplus(-input, 1.0, float("inf"))
+    return guarded(-softplus(-input, 1.0, float("inf")), input)
 
 
 def _chosen(name: str, dim: int | None, input: Tensor) -> int:

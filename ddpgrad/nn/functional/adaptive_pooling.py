@@ -16,6 +16,7 @@ from ...backend.registry import backend_for
 from ...backend.windows import Ints, per_dimension
 from ...core.modes import exporting
 from ...core.tensor import wrap
+from ...ops.dispatch.node import guarded
 from ...ops.elementwise.conversion import to, wide
 from ...ops.layers import pool, resample
 from ...ops.layers.places import take_places
@@ -72,7 +73,7 @@ def _adaptive_mean(dims: int):
         for i, (n, size) in enumerate(zip(image, sizes, strict=True)):
             if n != size:
                 out = resample.resample(out, input.ndim - dims + i, _adaptive_bands(n, size))
-        return clone(out) if out is input else to(out, input.dtype)
+        return guarded(clone(out) if out is input else to(out, input.dtype), input)
 
     return function
 

@@ -7,6 +7,7 @@ from typing import Any
 from ...backend import dtype as dtypes
 from ...backend.windows import Ints, per_dimension
 from ...core.tensor import Tensor
+from ...ops.dispatch.node import guarded
 from ...ops.elementwise.conversion import to, wide
 from ...ops.layers import conv
 from ...ops.shape.shape import constant_pad, reshape, squeeze, unsqueeze
@@ -142,6 +143,7 @@ def _transposed(dims: int):
         else:
             out = conv.convolution_input(wide(input), wide(weight), shape, stride, padding, dilation, groups)
             out = to(out + reshape(wide(bias), (outputs, *[1] * dims)), input.dtype)
+            guarded(out, input, weight)
         return squeeze(out, 0) if ndim == dims + 1 else out
 
     return function

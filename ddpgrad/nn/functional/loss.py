@@ -44,7 +44,7 @@ def mse_loss(
     reduction = chosen(reduction, size_average, reduce)
     losses = square(_distance(input, target))
     if weight is None:
-        return reduced(losses, reduction)
+        return reduced(losses, reduction, input, target)
     return _weighed("mse_loss", losses, weight, reduction)
 
 
@@ -90,8 +90,10 @@ def smooth_l1_loss(
     if beta < 0:
         raise RuntimeError(f"smooth_l1_loss does not support negative values for beta, got {beta}")
     distance = _distance(input, target)
-    losses = distance.abs() if beta == 0 else huber(distance, beta, 1 / beta)
-    return reduced(losses, chosen(reduction, size_average, reduce))
+    reduction = chosen(reduction, size_average, reduce)
+    if beta == 0:
+        return reduced(distance.abs(), reduction)
+    return reduced(huber(distance, beta, 1 / beta), reduction, input, target)
 
 
 def huber_loss(
@@ -105,7 +107,7 @@ def huber_loss(
     if weight is not None:
         _require_weights("huber_loss", losses, weight)
         losses = losses * weight
-    return reduced(losses, chosen(reduction))
+    return reduced(losses, chosen(reduction), input, target)
 
 
 def binary_cross_entropy(
@@ -121,7 +123,7 @@ def binary_cross_entropy(
     losses = bernoulli_loss(input, target)
     if weight is not None:
         losses = _in_size_of(input, "binary_cross_entropy", "weight", losses * weight)
-    return reduced(losses, chosen(reduction, size_average, reduce))
+    return reduced(losses, chosen(reduction, size_average, reduce), input, target, weight)
 
 
 def binary_cross_entropy_with_logits(
@@ -143,7 +145,7 @@ def binary_cross_entropy_with_logits(
     losses = (1 - target) * input + soft
     if weight is not None:
         losses = _in_size_of(input, name, "weight", losses * weight)
-    return reduced(losses, chosen(reduction, size_average, reduce))
+    return reduced(losses, chosen(reduction, size_average, reduce), input, target, weight, pos_weight)
 
 
 def _same_size(name: str, input: Tensor, target: Tensor) -> None:

@@ -32,7 +32,7 @@ def margin_ranking_loss(
             "margin_ranking_loss : All input tensors should have same dimension but got sizes: "
             f"input1: {input1.shape}, input2: {input2.shape}, target: {target.shape} "
         )
-    losses = clamp(float(margin) - target * (input1 - input2), min=0)
+    losses = clamp(-target * (input1 - input2) + float(margin), min=0)
     return reduced(losses, chosen(reduction, size_average, reduce))
 
 
@@ -64,7 +64,7 @@ def soft_margin_loss(
         raise RuntimeError(
             f"soft_margin_loss(): target {list(target.shape)} does not broadcast to the size of input, {list(input.shape)}"
         )
-    return reduced(losses, chosen(reduction, size_average, reduce))
+    return reduced(losses, chosen(reduction, size_average, reduce), input, target)
 
 
 def _rows(name: str, input: Tensor) -> Tensor:
@@ -112,7 +112,7 @@ def multi_margin_loss(
     excess = scatter(excess, 1, classes, 0.0)  # the target itself does not count
     losses = excess.sum(1) / scores.shape[1]
     losses = losses if input.ndim == 2 else reshape(losses, target.shape)
-    return reduced(losses, chosen(reduction, size_average, reduce))
+    return reduced(losses, chosen(reduction, size_average, reduce), input, target, weight)
 
 
 def multilabel_margin_loss(
@@ -139,7 +139,7 @@ def multilabel_margin_loss(
     used = unsqueeze(counts, 2) & unsqueeze(~wanted, 1)
     losses = where(used, pairs, pairs * 0).sum((1, 2)) / scores.shape[1]
     losses = losses if input.ndim == 2 else reshape(losses, ())
-    return reduced(losses, chosen(reduction, size_average, reduce))
+    return reduced(losses, chosen(reduction, size_average, reduce), input, target)
 
 
 def multilabel_soft_margin_loss(

@@ -12,6 +12,7 @@ from typing import Any
 from ... import Tensor, abs, relu, reshape, scatter, sign
 from ...backend.dtype import int64
 from ...backend.windows import Ints, per_dimension
+from ...ops.dispatch.node import guarded
 from ...ops.dispatch.tensor_function import takes_out
 from ...ops.elementwise.conversion import to, wide
 from ...ops.layers import pool, resample
@@ -48,6 +49,7 @@ def _max_pool(dims: int, where: str = ""):
         out = pool.max_pool(
             input, kernel, stride, padding, per_dimension(dilation, dims, "dilation"), ceil_mode
         )
+        guarded(out[0], input)
         return out if return_indices else out[0]
 
     return function
@@ -124,7 +126,7 @@ def _avg_pool(
             input.shape[dim], kernel[i], stride[i], padding[i], *options, 1 if divisor and i else divisor
         )
         out = resample.resample(out, dim, bands)
-    return to(out, input.dtype)
+    return guarded(to(out, input.dtype), input)
 
 
 def _lp_pool(dims: int):

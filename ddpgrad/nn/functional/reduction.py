@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ...core.errors import warn_program
 from ...core.tensor import Tensor
+from ...ops.dispatch.node import guarded
 
 KNOWN = ("none", "mean", "sum")
 
@@ -23,8 +24,13 @@ def chosen(reduction: str, size_average: bool | None = None, reduce: bool | None
     return reduction
 
 
-def reduced(losses: Tensor, reduction: str) -> Tensor:
-    """The mean or the sum of all elements, or the elements themselves."""
+def reduced(losses: Tensor, reduction: str, *saved: Tensor | None) -> Tensor:
+    """The mean or the sum of all elements, or the elements themselves.
+
+    saved: the tensors that may not be written to before backward.
+    """
     if reduction == "mean":
-        return losses.mean()
-    return losses.sum() if reduction == "sum" else losses
+        losses = losses.mean()
+    elif reduction == "sum":
+        losses = losses.sum()
+    return guarded(losses, *saved) if saved else losses

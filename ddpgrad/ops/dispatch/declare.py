@@ -21,7 +21,8 @@ output), `input_shape` (the shape of the parameter `input`, without the array), 
 results of the forward that users do not see). What no rule names is not kept. It returns the gradient of one input,
 broadcast or in another dtype as it may be: the engine undoes both. Where the gradients of several inputs share work,
 `joint` is one rule that takes `needs` (a bool per tensor input) as well and returns all of them; or `targets`, the nodes
-that the gradients go to or None, which may have memory for them. Rules are written once and run on arrays and on Tensors.
+that the gradients go to or None, which may have memory for them. `kept_for` says which inputs' gradients need a name, where
+not all do: a joint rule is given None for what is not kept. Rules are written once and run on arrays and on Tensors.
 
 An op of several outputs names all but the first in `extras`; users see the first `outputs` of them, and the first
 `differentiable` have a gradient. Its rules get a tuple of gradients, with None for the outputs that no gradient
@@ -103,6 +104,7 @@ class Op:
         "named_by",
         "named_by_kept",
         "numbers",
+        "one_plan",
         "outputs",
         "params",
         "plans",
@@ -202,6 +204,7 @@ def _declare(
     name: str | None = None,
     grads: Mapping[str, Rule] | None = None,
     joint: Rule | None = None,
+    kept_for: Mapping[str, Sequence[str]] | None = None,
     samples: Callable[[Any], Iterable[Sample]] | None = None,
     reference: Callable[..., Any] | None = None,
     view: bool | Literal["several"] = False,
@@ -233,7 +236,7 @@ def _declare(
     op.named_by_kept = any(name != "shape" for name in op.named_by)  # the shape stays when the rest is freed
     op.samples, op.reference, op.aliases = samples, reference, tuple(aliases)
     op.method, op.inplace, op.tolerance = method, inplace, tolerance
-    set_rules(op, grads or {}, joint)
+    set_rules(op, grads or {}, joint, kept_for or {})
     if body is not None:
         if op.varargs is not None:
             body = _unpacking(body)

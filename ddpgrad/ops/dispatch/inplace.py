@@ -34,7 +34,7 @@ def inplace(op: Op, operator: bool = False) -> Callable[..., Tensor]:
     """The in-place form of an op: `x.mul_(y)` for `mul`, or as an operator, which leaves unknown operands to Python."""
 
     def keeps_old(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-        return 0 in op.plans[_bits(op, args) if op.rules and not kwargs else -1].inputs
+        return 0 in op.plans[-1 if kwargs or op.one_plan else _bits(op, args)].inputs
 
     return _inplace(op.name, op.call, keeps_old, op, operator)
 

@@ -27,16 +27,16 @@ def record_single(
     node.dtype = array.dtype
     node.sequence = next_sequence()
     if op.keep:
-        pick, inputs, _, keeps_out = op.plans[-1]
+        pick, inputs, _, guards_out = op.plans[-1]
         node._kept = pick((*raw, array, raw[0].shape))
-        if watched or (inputs and keeps_out):
+        if watched or (inputs and guards_out):
             counters = [
                 *([input._versions] if inputs else ()),
                 *watched,
-                *([out._versions] if keeps_out else ()),
+                *([out._versions] if guards_out else ()),
             ]
             node._counters, node._versions = tuple(counters), tuple([counter[0] for counter in counters])
-        elif inputs or keeps_out:
+        elif inputs or guards_out:
             counter = input._versions if inputs else out._versions
             node._counters, node._versions = (counter,), (counter[0],)
         else:
@@ -70,7 +70,7 @@ def record_pair(op: Op, input: Tensor, other: Tensor | None, a: Any, b: Any, out
     node.dtype = array.dtype
     node.sequence = next_sequence()
     if op.keep:
-        pick, inputs, _, keeps_out = op.plans[bits]
+        pick, inputs, _, guards_out = op.plans[bits]
         if op.shapes:
             node._kept = pick((a, b, array, a.shape, () if other is None else b.shape, None))
         else:
@@ -86,7 +86,7 @@ def record_pair(op: Op, input: Tensor, other: Tensor | None, a: Any, b: Any, out
             else:
                 counter = kept._versions
                 node._counters, node._versions = (counter,), (counter[0],)
-        if keeps_out:
+        if guards_out:
             node._counters += (out._versions,)
             node._versions += (0,)
     else:

@@ -123,6 +123,11 @@ class OpNode(Node):
         """The raw values kept for backward, in the order of the op's `keep`."""
         return self._kept or ()
 
+    def guard(self, tensors: Sequence[Tensor]) -> None:
+        """Refuse to run after one of these was written to, which were not kept."""
+        self._counters = (*self._counters, *[t._versions for t in tensors])
+        self._versions = (*self._versions, *[t._versions[0] for t in tensors])
+
     def _as_tensors(self, kept: tuple[Any, ...], grad: Any) -> tuple[Any, ...]:
         """What was kept, as Tensors joined to the graph, so that rules can be differentiated."""
         if isinstance(grad, tuple) and not any(isinstance(g, Tensor) for g in grad):
@@ -147,10 +152,11 @@ class OpNode(Node):
             names = [f"{op.params[0]}[{k}]" for k in range(len(self.edges))]
         else:
             # Numbers have no version.
-            inputs = op.plans[_bits(self.edges) if op.rules else -1].inputs
-            names = [n for n in (op.params[k] for k in inputs) if hasattr(kept[op.keep.index(n)], "dtype")]
+            inputs = op.plans[-1 if op.one_plan else _bits(self.edges)].inputs
+            names = [n for n in (op.params[k] for k in inputs) if not _is_number(kept[op.keep.index(n)])]
             names += [op.params[k] for k in op.watched]
-        what = names[i] if i < len(names) else "the output"
+            names += ["the output"] * ("out" in op.keep)
+        what = names[i] if i < len(names) else "an argument"
         return GraphError(
             f"one of the variables needed for gradient computation has been modified by an inplace operation: "
             f"{what} of {op.name} ({self.name()}, output shape {list(self.shape)}) is at version {self._counters[i][0]}; "
@@ -188,7 +194,23 @@ def _conjugated(
 
 def _bits(edges: Sequence[Edge]) -> int:
     """Which edges need a gradient, as a binary number: the place of the plan."""
-    return sum(1 << k for k, (node, _) in enumerate(edges) if node is not None)
+    bits, place = 0, 1
+    for edge in edges:
+        if edge[0] is not None:
+            bits += place
+        place += place
+    return bits
+
+
+def guarded(out: Tensor, *tensors: Tensor | None) -> Tensor:
+    """`out`, through which no gradient goes once one of `tensors` was written to.
+
+    For functions made of ops that do not keep these, and that in PyTorch are one op that does.
+    """
+    node = out._grad_fn
+    if isinstance(node, OpNode):
+        node.guard([t for t in tensors if t is not None])
+    return out
 
 
 def _has_arrays(kept: Any) -> bool:
@@ -196,6 +218,10 @@ def _has_arrays(kept: Any) -> bool:
     if isinstance(kept, (tuple, list)):
         return any(map(_has_arrays, kept))
     return hasattr(kept, "dtype")
+
+
+def _is_number(kept: Any) -> bool:
+    return isinstance(kept, (bool, int, float, complex))
 
 
 def _shape_of(argument: Any) -> Any:
@@ -236,14 +262,14 @@ def record(
     if op.shapes:
         extras = (*extras, *[_shape_of(raw[i]) for i in op.shapes])
     if op.keep:
-        plan = op.plans[_bits(node.edges)] if op.rules else op.plans[-1]
+        plan = op.plans[-1] if op.one_plan else op.plans[_bits(node.edges)]
         node._kept = plan.pick((*raw, array, *extras, None))
         if op.sequence:
             counters = [t._versions for t in given] if plan.inputs else []
         else:
             counters = [t._versions for i in plan.given if isinstance(t := given[i], Tensor)]
         counters += watched
-        if plan.keeps_out:
+        if plan.guards_out:
             counters.append(out._versions)
         if outs is not None:
             counters += [t._versions for t, name in zip(outs[1:], op.extras, strict=False) if name in op.keep]

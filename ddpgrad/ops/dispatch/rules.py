@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 Rule = Callable[..., Any]
 
 
-def set_rules(op: Op, grads: Mapping[str, Rule], joint: Rule | None) -> None:
+def set_rules(
+    op: Op, grads: Mapping[str, Rule], joint: Rule | None, kept_for: Mapping[str, Sequence[str]]
+) -> None:
     """Work out what the rules need by their parameter names, and bind them to what is kept."""
     names: list[str] = []
     skipped = 3 if joint is not None else 2  # F, g and, for a joint rule, needs
@@ -34,7 +36,8 @@ def set_rules(op: Op, grads: Mapping[str, Rule], joint: Rule | None) -> None:
     op.keep = tuple(names)
     op.kept_tensors = tuple((i, op.tensors.index(op.params.index(n))) for i, n in enumerate(names)
                             if n in op.params and op.params.index(n) in op.tensors)  # fmt: skip
-    op.plans = _plans(op, grads, names, known)
+    op.plans = _plans(op, grads, names, known, kept_for)
+    op.one_plan = len(set(map(id, op.plans))) == 1
     # Other arguments that are kept and may hold tensors, such as indices.
     op.watched = tuple(
         i for i, p in enumerate(op.signature.parameters.values())
@@ -60,34 +63,55 @@ class Plan(NamedTuple):
     """What to keep for backward, given which tensor arguments need a gradient.
 
     pick: takes it from (arguments..., out, extras..., shapes..., None), in the order of
-    `op.keep`, with None for what is not needed. inputs: positions of the tensor arguments among
-    it, whose versions are guarded; given: their positions among the tensor arguments. keeps_out: whether the output is among it.
+    `op.keep`, with None for what is not needed. inputs: positions of the tensor arguments whose versions are guarded;
+    given: their positions among the tensor arguments. guards_out: whether the version of the output is.
     """
 
     pick: Callable[[tuple[Any, ...]], tuple[Any, ...]]
     inputs: tuple[int, ...]
     given: tuple[int, ...]
-    keeps_out: bool
+    guards_out: bool
 
 
-def _plans(op: Op, grads: Mapping[str, Rule], names: list[str], known: tuple[str, ...]) -> tuple[Plan, ...]:
-    """A plan for each set of needed gradients, read as a binary number; the last is for all of them."""
-    needs = [set(_parameters(grads[op.params[i]])[2:]) if op.params[i] in grads else set()
-             for i in op.tensors]  # fmt: skip
-    plans = []
-    # A joint rule, and a list of tensors, have one plan.
-    for bits in range(2 ** len(op.tensors)) if grads else (0,):
-        needed = set().union(*(n for k, n in enumerate(needs) if bits >> k & 1)) if grads else set(names)
-        plans.append(
-            Plan(
-                _picker([known.index(n) if n in needed else len(known) for n in names]),
-                tuple(i for i in op.tensors if op.params[i] in needed),
-                tuple(k for k, i in enumerate(op.tensors) if op.params[i] in needed),
-                "out" in needed,
-            )
-        )
-    # A binary op is recorded with its own plan for each set, which for a joint rule is the same.
-    return tuple(plans) if grads or op.sequence else tuple(plans) * 2 ** len(op.tensors)
+def _plans(
+    op: Op,
+    grads: Mapping[str, Rule],
+    names: list[str],
+    known: tuple[str, ...],
+    kept_for: Mapping[str, Sequence[str]],
+) -> tuple[Plan, ...]:
+    """A plan for each set of needed gradients, read as a binary number; the last is for all of them.
+
+    A version is guarded, as PyTorch does, where the value is kept and where several rules name it: PyTorch leaves a value
+    out only if a single rule does.
+    """
+    if grads:
+        needs = [set(_parameters(grads[op.params[i]])[2:]) if op.params[i] in grads else set()
+                 for i in op.tensors]  # fmt: skip
+        always = {n for n in names if sum(n in of_one for of_one in needs) > 1}
+    else:
+        needs = [{n for n in names if op.params[i] in kept_for.get(n, (op.params[i],))} for i in op.tensors]
+        always = set()
+    # Where nothing needs a gradient nothing is recorded; a list of tensors has one plan.
+    full = 2 ** len(op.tensors) - 1
+    plans: dict[frozenset[str], Plan] = {}
+    chosen: list[Plan] = []
+    for bits in [full] if op.sequence else [full, *range(1, full + 1)]:
+        needed = frozenset[str]().union(*(n for k, n in enumerate(needs) if bits >> k & 1))
+        if needed not in plans:
+            plans[needed] = _plan(op, names, known, needed, always)
+        chosen.append(plans[needed])
+    return tuple(chosen)
+
+
+def _plan(op: Op, names: list[str], known: tuple[str, ...], needed: frozenset[str], always: set[str]) -> Plan:
+    guarded = needed | always
+    return Plan(
+        _picker([known.index(n) if n in needed else len(known) for n in names]),
+        tuple(i for i in op.tensors if op.params[i] in guarded),
+        tuple(k for k, i in enumerate(op.tensors) if op.params[i] in guarded),
+        "out" in guarded,
+    )
 
 
 def _bind_backward(op: Op, grads: Mapping[str, Rule]) -> Callable[..., Sequence[Any]]:

@@ -310,13 +310,12 @@ def _group_norm_rule(
     needs: Any,
     input: Any,
     weight: Any,
-    bias: Any,
     groups: int,
     eps: float,
     mean: Any,
     rstd: Any,
 ) -> Any:
-    return F.group_norm_backward(g, input, weight, bias, groups, eps, mean, rstd)
+    return F.group_norm_backward(g, input, weight, needs[2], groups, eps, mean, rstd)
 
 
 def _grouped(F: Any, x: Any, groups: int, eps: float) -> tuple[Any, Any]:
@@ -386,7 +385,7 @@ def group_norm(
 
 @composite
 def group_norm_backward(
-    F: Any, g: Any, input: Any, weight: Any, bias: Any, groups: int, eps: float, mean: Any, rstd: Any
+    F: Any, g: Any, input: Any, weight: Any, with_bias: Any, groups: int, eps: float, mean: Any, rstd: Any
 ) -> tuple[Any, Any, Any]:
     """The gradients of `group_norm`; works out the statistics again, so that it has a gradient itself."""
     g, input, weight = _wide(F, g, input, weight)
@@ -396,5 +395,5 @@ def group_norm_backward(
     scaled = F.reshape(g if weight is None else g * _channels(weight, n, F), tuple(normal.shape))
     grad = spread * (scaled - F.mean(scaled, 2, True) - normal * F.mean(scaled * normal, 2, True))
     grad_weight = None if weight is None else F.sum(g * F.reshape(normal, tuple(input.shape)), dims)
-    grad_bias = None if bias is None else F.sum(g, dims)
+    grad_bias = F.sum(g, dims) if with_bias else None
     return F.reshape(grad, tuple(input.shape)), grad_weight, grad_bias

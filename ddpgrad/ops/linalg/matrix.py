@@ -114,32 +114,31 @@ def weight_gradient(F: Any, g: Any, input: Any, target: Any) -> Any:
 
 
 def _linear_rule(F: Any, g: Any, targets: Any, input: Any, weight: Any) -> tuple[Any, Any, Any]:
-    if len(weight.shape) == 1:
-        to_input, to_weight, to_bias = (target is not None for target in targets)
-        return (
-            _matmul_grad_input(F, g, weight, input.shape) if to_input else None,
-            _matmul_grad_other(F, g, input, weight.shape) if to_weight else None,
-            g if to_bias else None,
-        )
-    if len(g.shape) != 2 and isinstance(F, Backend) and not F.joins_rows:
-        lead = tuple(range(len(g.shape) - 1))
-        return (
-            F.matmul(g, weight) if targets[0] is not None else None,
-            F.weight_gradient(g, input, targets[1]) if targets[1] is not None else None,
-            F.sum(g, lead) if targets[2] is not None else None,
-        )
-    flat_g = g if len(g.shape) == 2 else F.reshape(g, (math.prod(g.shape[:-1]), weight.shape[0]))
-    grad_input = grad_weight = grad_bias = None
-    if targets[0] is not None:
-        grad_input = F.matmul(flat_g, weight)
-        if len(g.shape) != 2:
-            grad_input = F.reshape(grad_input, tuple(input.shape))
-    if targets[1] is not None:
-        flat_input = input if len(g.shape) == 2 else F.reshape(input, (flat_g.shape[0], weight.shape[1]))
-        grad_weight = F.weight_gradient(flat_g, flat_input, targets[1])
-    if targets[2] is not None:
-        grad_bias = F.sum(flat_g, 0)
-    return grad_input, grad_weight, grad_bias
+    to_input, to_weight, to_bias = targets
+    grad_input = grad_weight = None
+    if to_input is None and to_weight is None:
+        return None, None, g  # which the engine sums
+    if (len(weight.shape) == 1) if to_weight is None else (len(input.shape) > len(g.shape)):
+        if to_input is not None:
+            grad_input = _matmul_grad_input(F, g, weight, (*g.shape, weight.shape[0]))
+        if to_weight is not None:
+            grad_weight = _matmul_grad_other(F, g, input, (input.shape[-1],))
+        return grad_input, grad_weight, None if to_bias is None else g
+    rows, lead = g, 0
+    if len(g.shape) != 2:
+        if not isinstance(F, Backend) or F.joins_rows:
+            rows = F.reshape(g, (math.prod(g.shape[:-1]), g.shape[-1]))
+        else:
+            lead = tuple(range(len(g.shape) - 1))
+    if to_input is not None:
+        grad_input = F.matmul(rows, weight)
+        if rows is not g:
+            grad_input = F.reshape(grad_input, (*g.shape[:-1], weight.shape[1]))
+    if to_weight is not None:
+        if rows is not g:
+            input = F.reshape(input, (rows.shape[0], input.shape[-1]))
+        grad_weight = F.weight_gradient(rows, input, to_weight)
+    return grad_input, grad_weight, None if to_bias is None else F.sum(rows, lead)
 
 
 def _check_no_matrix(a: Any, w: Any, bias: Tensor | None) -> None:
@@ -185,6 +184,7 @@ def _adapt_linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> 
 
 @op(
     joint=_linear_rule,
+    kept_for={"input": ("weight",), "weight": ("input",)},
     adapt=_adapt_linear,
     samples=lambda rng: [
         ((rng.standard_normal((4, 3)), rng.standard_normal((2, 3)), rng.standard_normal(2)), {}),

@@ -8,6 +8,7 @@ import numpy as np
 
 from ...core.tensor import Tensor
 from ..dispatch.declare import op
+from ..dispatch.node import guarded
 from ..dispatch.tensor_function import tensor_function
 from ..linalg.norms import linalg_vector_norm
 from ..shape import shape
@@ -48,7 +49,7 @@ def cdist(x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: str | None = Non
     mode = _MODES[compute_mode]
     if p == 2 and (mode == "always" or (mode == "if_necessary" and many)):
         return euclidean_cdist(x1, x2)
-    return _length(shape.unsqueeze(x1, -2) - shape.unsqueeze(x2, -3), p)
+    return guarded(_length(shape.unsqueeze(x1, -2) - shape.unsqueeze(x2, -3), p), x1, x2)
 
 
 @tensor_function(method=False)
@@ -58,7 +59,7 @@ def pdist(input: Tensor, p: float = 2.0) -> Tensor:
         raise RuntimeError(f"pdist only supports 2D tensors, got: {input.ndim}D")
     _require_order("pdist", p)
     first, second = np.triu_indices(input.shape[0], 1)
-    return _length(input[first] - input[second], p)
+    return guarded(_length(input[first] - input[second], p), input)
 
 
 def _require_order(name: str, p: float) -> None:
