@@ -154,6 +154,20 @@ def test_weights_of_losses_have_the_bits_of_ddp():
             np.testing.assert_allclose(got, p.grad.numpy(), rtol=1e-4, atol=1e-7)
 
 
+def test_weights_of_losses_hold_while_the_first_averages_are_made():
+    def program():
+        net = nn.Sequential(*[nn.Linear(2, 2, bias=False) for _ in range(4)])
+        for part in net:
+            nn.init.eye_(part.weight)
+            fully_shard(part)
+        fully_shard(net)
+        net.loss_weight(3)
+        net(torch.ones(1, 2)).sum().backward()
+        return [whole(p.grad).tolist() for p in net.parameters()]
+
+    assert ranks(2, program) == [[[[1.0, 1.0], [1.0, 1.0]]] * 4] * 2
+
+
 @pytest.mark.parametrize("action", ["skip", "raise", "stop"])
 def test_all_ranks_decide_alike_about_gradients_that_are_not_finite(action, caplog):
     def program(wrap):

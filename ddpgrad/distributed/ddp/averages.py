@@ -190,9 +190,14 @@ class Averages:
         if self.micro is not None and self.micro.count:
             self.micro.finish(self, i)
 
-    def factors(self) -> tuple[float, int]:
-        """What averages are to be multiplied by, and divided by. Collective where weights were given."""
+    def factors(self, ended: bool = True) -> tuple[float, int]:
+        """What averages are to be multiplied by, and divided by. Collective where weights were given.
+
+        ended: whether the backward has; gradients that still arrive have the weight of the others.
+        """
         scale = None if self.weights is None else self.weights.take(self)
+        if ended and self.weights is not None:
+            self.weights.end()
         if scale is not None:
             return scale, 1
         return self.scale, 1 if self.micro is None else self.micro.count or 1

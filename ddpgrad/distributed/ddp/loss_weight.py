@@ -62,12 +62,16 @@ class LossWeights:
         self.current = weight
         self.total += weight
 
+    def end(self) -> None:
+        """The backward of the weighted loss has ended."""
+        self.current = None
+
     def take(self, averages: Averages) -> float | None:
         """What the averages are to be multiplied by; None where no rank gave weights. Collective if one may have."""
         if self.current is None and self.expected is None:
             return None
         told = np.array([self.total, self.current is not None], np.float64)
-        self.current, self.total = None, 0.0
+        self.total = 0.0
         averages.communicator.all_reduce(told, "sum", "weights of losses")
         total, users = told.tolist()
         if self.expected is not None and users not in (0, self.expected):

@@ -139,6 +139,8 @@ class Context(Averages):
     def _complete(self) -> None:
         """All averages of a backward are there."""
         self._factors, failed = None, None
+        if self.weights is not None:
+            self.weights.end()
         self.used.clear()
         if self.nonfinite is not None:
             from ..ddp.nonfinite import settle, shared  # here, as few programs ask
@@ -157,7 +159,7 @@ class Context(Averages):
     def factors_now(self) -> tuple[float, int]:
         """`factors`, once in a backward: all averages of one have the same."""
         if self._factors is None:
-            self._factors = self.factors()
+            self._factors = self.factors(ended=False)
         return self._factors
 
     def averaged(self, p: Tensor) -> None:
