@@ -55,11 +55,6 @@ DISTRIBUTED_OPTIM = Part(_RPC, "DistributedOptimizer")
 FSDP = Part(_SHARDS, "LocalStateDictConfig LocalOptimStateDictConfig")
 """Names of `torch.distributed.fsdp`: states of flat memory, which is not there."""
 
-PLACEMENTS = Part(
-    "several dimensions of a mesh divide one of a tensor in their own order here", "_StridedShard!"
-)
-"""Names of `torch.distributed.tensor`."""
-
 FORMER_LAYERS = Part("LocalResponseNorm has the same formula, with the window in the middle", "CrossMapLRN2d")
 """Names of `torch.nn`."""
 
@@ -235,4 +230,3 @@ PyTorchFileReader, PyTorchFileWriter = stand_ins("", READERS).values()
 (DistributedOptimizer,) = stand_ins("distributed.optim", DISTRIBUTED_OPTIM).values()
 (HigherOrderOperator,) = stand_ins("_ops", HIGHER_ORDER).values()
 LocalStateDictConfig, LocalOptimStateDictConfig = stand_ins("distributed.fsdp", FSDP).values()
-(_StridedShard,) = stand_ins("distributed.tensor", PLACEMENTS).values()

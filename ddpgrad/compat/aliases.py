@@ -138,8 +138,7 @@ PAGES = {
     "from ..distributed.tensor.local_map import local_map",
     "distributed.tensor.parallel.api": "from ..distributed.tensor.parallel import parallelize_module",
     "distributed.tensor.parallel.style": "from ..distributed.tensor.parallel import *",
-    "distributed.tensor.placement_types": "from ..distributed.tensor.layout import Partial, Placement, Replicate, Shard\n"
-    "from ..compat.absent import _StridedShard",
+    "distributed.tensor.placement_types": "from ..distributed.tensor.layout import Partial, Placement, Replicate, Shard, _StridedShard",
     "distributed.utils": "from ..distributed.ddp.replica_check import sync_module_states as _sync_module_states",
     "functional": "from .. import atleast_1d, atleast_2d, atleast_3d, block_diag, broadcast_shapes, broadcast_tensors, "
     "cartesian_prod, cdist, chain_matmul, einsum, istft, lu, meshgrid, norm, pca_lowrank, split, stft, svd_lowrank, "

@@ -197,6 +197,32 @@ class DeviceMesh:
             DeviceMesh, self.device_type, self._ranks.reshape(-1), [group], name and (name,), root, [along]
         )
 
+    def _is_beside(self, other: DeviceMesh) -> bool:
+        """Whether both are parts of one mesh, along different dimensions of it."""
+        own = {d for part in self._dims_of_root() for d in part}
+        apart = own.isdisjoint(d for part in other._dims_of_root() for d in part)
+        return apart and self._get_root_mesh() == other._get_root_mesh()
+
+    @staticmethod
+    def _concatenate(meshes: Sequence[DeviceMesh]) -> DeviceMesh:
+        """The mesh that has the dimensions of all `meshes`, one after another."""
+        if not all(mesh._is_beside(other) for n, mesh in enumerate(meshes) for other in meshes[:n]):
+            raise RuntimeError(
+                f"Cannot concatenate DeviceMeshes that are not different dimensions of one mesh: {list(meshes)}"
+            )
+        root = meshes[0]._get_root_mesh()
+        along = [part for mesh in meshes for part in mesh._dims_of_root()]
+        dims = [d for part in along for d in part]
+        here = root.get_coordinate() or (0,) * root.ndim
+        ranks = root._ranks[tuple([slice(None) if d in dims else at for d, at in enumerate(here)])]
+        kept = sorted(dims)
+        ranks = ranks.transpose([kept.index(d) for d in dims])
+        shape = [math.prod(root.shape[d] for d in part) for part in along]
+        named = all(mesh.mesh_dim_names for mesh in meshes)
+        names = [name for mesh in meshes for name in mesh.mesh_dim_names or ()] if named else None
+        groups = [group for mesh in meshes for group in mesh._groups]
+        return _mesh(DeviceMesh, meshes[0].device_type, ranks.reshape(shape), groups, names, root, along)
+
     def _unflatten(
         self, dim: int | str, mesh_sizes: Sequence[int], mesh_dim_names: Sequence[str], **options: Any
     ) -> DeviceMesh:

@@ -87,7 +87,7 @@ def states(state_dict: Mapping[str, Any]) -> dict[str, Any]:
 
 def is_divided(value: Any) -> TypeGuard[DTensor]:
     """Whether ranks have parts of `value`."""
-    return isinstance(value, DTensor) and any(p.is_shard() for p in value.placements)
+    return isinstance(value, DTensor) and any(p.divides() for p in value.placements)
 
 
 def local(value: Tensor) -> tuple[Tensor, range]:

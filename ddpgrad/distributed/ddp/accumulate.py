@@ -18,7 +18,7 @@ from ...core.errors import DistributedError, MismatchError
 from ...core.tensor import Tensor, wrap
 from ...nn.modules.module import Module
 from ...random import Generator, get_rng_state, rank_generator, set_rng_state
-from .averages import Averages, has_gradient
+from .averages import Averages, has_gradient, part_of
 from .replica_check import broadcast
 from .sync_batchnorm import SyncBatchNorm
 
@@ -59,7 +59,7 @@ class MicroBatches:
     def _kept(self, averages: Averages, i: int, grad: Tensor) -> Any:
         """The gradient in an array that nothing else writes to, of the dtype that it is summed in."""
         if averages.memory(i) is None:
-            return grad._array.astype(averages.summed_in(i), copy=False)
+            return part_of(grad)._array.astype(averages.summed_in(i), copy=False)
         room = self._room.setdefault(i, [])
         array = room.pop() if room else grad._array.copy()
         array[...] = grad._array
@@ -81,7 +81,9 @@ class MicroBatches:
         averages.adopt(i)
         view, parameter = averages.memory(i), averages.parameters[i]
         if parameter._grad is not None:
-            self._put(i, self.index, parameter._grad._array.astype(averages.summed_in(i), copy=False))
+            self._put(
+                i, self.index, part_of(parameter._grad)._array.astype(averages.summed_in(i), copy=False)
+            )
         sums = self._sums.get(i)
         if sums:
             while len(sums) > 1:

@@ -96,12 +96,17 @@ def is_finite(flat: Any) -> bool:
     return _surely_finite(flat) or bool(np.isfinite(flat).all())
 
 
+def part_of(grad: Any) -> Tensor:
+    """What this rank has of a gradient, in the same memory."""
+    return grad.part() if hasattr(grad, "to_local") else grad
+
+
 def has_gradient(owner: Tensor) -> bool:
     """Whether this rank's part of `owner.grad` has an element that is not zero."""
     grad: Any = owner.grad
     if grad is None:
         return False
-    return bool((grad.part() if hasattr(grad, "to_local") else grad).count_nonzero())
+    return bool(part_of(grad).count_nonzero())
 
 
 def arrival(owner: ref[Any], which: Any) -> Callable[..., None]:

@@ -47,6 +47,11 @@ class Context(Averages):
         members = [(m, group) for group in groups for m in group.members]
         for i, (m, _) in enumerate(members):
             m.index = i
+        if nonfinite is not None and any(m.within is not None for m, _ in members):
+            raise NotImplementedError(
+                "nonfinite_gradients: the ranks that average decide, and others have the rest of what tensor parallelism divides: "
+                "leave it out, and look at the norm that clip_grad_norm_ returns"
+            )
         self.names, self.hooks = [m.name for m, _ in members], []
         self.parameters = [m.gathered for m, _ in members]
         self.name_owners()

@@ -23,10 +23,10 @@ from ..ddp.replica_check import broadcast
 from ..device_mesh import DeviceMesh, init_device_mesh
 from ..process_group import get_world_size, init_process_group, is_initialized
 from ..tensor.dtensor import DTensor
-from ..tensor.layout import Layout, Replicate, Shard
+from ..tensor.layout import Layout, Replicate, Shard, layout_of
 from .beginning import device_kind
 from .group import Group
-from .member import Member, divided
+from .member import Member
 from .policies import CPUOffloadPolicy, MixedPrecisionPolicy, OffloadPolicy
 from .sharded_module import FSDPModule, class_of
 from .state import State, states_below
@@ -62,7 +62,8 @@ def fully_shard(
     module around them has ended.
     mesh: the ranks, by default the world. On a mesh of two dimensions parameters are divided along the second, and each line
     along the first has replicas: `init_device_mesh("cpu", (R, S), mesh_dim_names=("replicate", "shard"))`. Gradients are averages
-    over all R x S ranks, with the bits that DistributedDataParallel gives these. reshard_after_forward: False keeps whole
+    over all R x S ranks, with the bits that DistributedDataParallel gives these. Parameters that `parallelize_module` has divided on
+    another dimension of the same mesh are divided once more, and lie on both: `fully_shard(model, mesh=mesh_2d["dp"])`. reshard_after_forward: False keeps whole
     parameters from forward to backward; None is False for the module that is used by itself, and True for those below it. A number, a
     factor of the ranks: parameters stay divided among so many neighbouring ranks, which gather them for backward.
     shard_placement_fn: gets each parameter, and says what `Shard` divides it; None is `Shard(0)`, and another dimension has to be a
@@ -88,7 +89,7 @@ def fully_shard(
     checked_action("fully_shard", nonfinite_gradients)
     reshards, few = _after_forward(reshard_after_forward, mesh)
     c = mesh._flatten().get_group().communicator
-    found = _own_parameters(modules, {id(p) for p in ignored_params or ()})
+    found = _own_parameters(modules, {id(p) for p in ignored_params or ()}, mesh)
     gpu = _gpu(modules, mesh) if isinstance(offload_policy, CPUOffloadPolicy) else None
     options = {
         "reshard_after_forward": reshard_after_forward,
@@ -97,13 +98,14 @@ def fully_shard(
         "nonfinite_gradients": nonfinite_gradients,
     }
     layouts = {name: _layout(name, own.p, mesh, shard_placement_fn) for name, own in found.items()}
+    parts = [
+        _part(t) for t in [own.p for own in found.values()] + [b for part in modules for b in part.buffers()]
+    ]
     verify(c, [(name, own.p) for name, own in found.items()], options, "fully_shard")
-    values = [own.p for own in found.values() if not own.p.is_meta]
-    buffers = [b for part in modules for b in part.buffers() if not b.is_meta]
-    broadcast(c, [*values, *buffers], "parameters and buffers of rank 0")
+    broadcast(c, [part for part in parts if not part.is_meta], "parameters and buffers of rank 0")
     by_dtype: dict[Any, list[Member]] = {}
     for name, (p, places) in found.items():
-        member = Member(name, places, divided(p, layouts[name], gpu is not None), layouts[name])
+        member = Member(name, places, p, layouts[name], gpu is not None)
         by_dtype.setdefault(p.dtype, []).append(member)
     groups = [Group(members, policy, reshards is not False, few, gpu) for members in by_dtype.values()]
     if gpu is not None:
@@ -182,7 +184,7 @@ class _Own(NamedTuple):
     places: list[tuple[Module, str]]
 
 
-def _own_parameters(modules: Sequence[Module], ignored: set[int]) -> dict[str, _Own]:
+def _own_parameters(modules: Sequence[Module], ignored: set[int], mesh: DeviceMesh) -> dict[str, _Own]:
     """By name, the parameters that form the modules' group."""
     taken: set[int] = set()  # of modules that were sharded by themselves
     for state in (state for module in modules for state in states_below(module)):
@@ -197,18 +199,34 @@ def _own_parameters(modules: Sequence[Module], ignored: set[int]) -> dict[str, _
                     found[id(p)][1].places.append((part, attribute))
                     continue
                 name = f"{path}.{attribute}".removeprefix(".")
-                _check(name, p)
+                _check(name, p, mesh)
                 found[id(p)] = name, _Own(p, [(part, attribute)])
     return dict(found.values())
 
 
-def _check(name: str, p: Parameter) -> None:
-    if isinstance(p, DTensor):
+def _part(t: Tensor) -> Tensor:
+    """What this rank has of `t`, in the same memory."""
+    return t.part() if isinstance(t, DTensor) else t
+
+
+def _check_mesh(name: str, own: DeviceMesh, mesh: DeviceMesh) -> None:
+    """What `own` divides already, other dimensions of the same mesh may divide once more."""
+    if own == mesh:
         raise RuntimeError(
             f"fully_shard: parameter '{name}' is sharded already. Call fully_shard for parts before the module that "
             "has them; where two modules share a parameter, call it for one that has both, or for a list of both."
         )
-    if type(p) is not Parameter:
+    if not mesh._is_beside(own):
+        raise RuntimeError(
+            f"fully_shard: parameter '{name}' is a DTensor on {own}: pass another dimension of the same mesh, such as "
+            f"mesh_2d['dp'] beside mesh_2d['tp'], got {mesh}"
+        )
+
+
+def _check(name: str, p: Parameter, mesh: DeviceMesh) -> None:
+    if isinstance(p, DTensor):
+        _check_mesh(name, p.device_mesh, mesh)
+    elif type(p) is not Parameter:
         raise NotImplementedError(
             f"fully_shard: '{name}' is a {type(p).__name__}; what is sharded are Parameters. Run a lazy module once "
             "before."
@@ -227,6 +245,5 @@ def _layout(name: str, p: Parameter, mesh: DeviceMesh, choose: Callable[[Paramet
         raise ValueError(
             f"fully_shard: shard_placement_fn gave {placement!r} for '{name}'; expected a Shard or None"
         )
-    return Layout(
-        mesh, [Replicate(), placement or Shard(0)][-mesh.ndim :], tuple(p.shape)
-    ).require_equal_parts()
+    shape = p._layout.part_shape if isinstance(p, DTensor) else p.shape
+    return layout_of(mesh, [Replicate(), placement or Shard(0)][-mesh.ndim :], shape).require_equal_parts()

@@ -13,9 +13,11 @@ import numpy as np
 
 from ...autograd.nodes import Node, observers
 from ...backend.elementary.shape import address_of
-from ...core.tensor import Tensor
+from ...core.tensor import Tensor, wrap
 from ...ops.dispatch.node import OpNode
 from ...ops.dispatch.packed import pack_one
+from ..tensor.mesh_kernels import mesh_array
+from ..tensor.parts import plain
 
 if TYPE_CHECKING:
     from .group import Group
@@ -49,6 +51,7 @@ def _look_at(node: Node) -> None:
     for i, kept in enumerate(node._kept or ()):
         if isinstance(kept, Tensor):  # whose class may answer for its attributes
             continue
+        kept = plain(kept)
         owner = (
             kept.base if isinstance(kept, np.ndarray) else getattr(getattr(kept, "data", None), "mem", None)
         )
@@ -58,10 +61,11 @@ def _look_at(node: Node) -> None:
 
 
 def _place(group: Group, tensor: Tensor) -> Any:
-    array = tensor._array
+    array, layout = plain(tensor._array), getattr(tensor._array, "layout", None)
     assert group.memory is not None
     return (
         group,
+        layout,
         group.state,
         address_of(array) - address_of(group.memory),
         array.shape,
@@ -78,5 +82,6 @@ def seen_at(memory: Any, offset: int, shape: tuple[int, ...], strides: tuple[int
 
 
 def _elements(place: Any) -> Tensor:
-    group, *where = place
-    return group.place_again(*where)
+    group, layout, *where = place
+    array = group.place_again(*where)
+    return wrap(array if layout is None else mesh_array(array, layout))

@@ -21,15 +21,14 @@ from ...backend.device import Device
 from ...backend.registry import backend_for, to_device
 from ...core.errors import GraphError
 from ...core.tensor import Tensor, wrap
-from ...nn.parameter import Parameter
 from ..communicator.communicator import Communicator
 from ..ddp.averages import arrival, is_finite
 from ..ddp.use_errors import second_gradient
 from ..tensor.dtensor import DTensor, ShardedParameter, dtensor
 from ..tensor.exchange import brought, fresh, start_all_gather
-from ..tensor.parts import ShardArray, placed
+from ..tensor.parts import ShardArray, placed, plain
 from . import graph_places
-from .member import Absent, Member, divided
+from .member import Absent, Member
 from .policies import MixedPrecisionPolicy
 from .reduction import Reduction
 
@@ -92,11 +91,11 @@ class Group:
             if found is m.sharded or not isinstance(found, Tensor):
                 continue
             if not isinstance(found, ShardedParameter):
-                found = divided(found, m.layout)
-            elif not found._layout.fits(m.layout):
+                found = m.divided(found)
+            elif not found._layout.fits(m.lies):
                 raise ValueError(
                     f"fully_shard: parameter '{m.name}' was assigned a DTensor of shape {list(found.shape)}, {found.placements}, and "
-                    f"lies as {list(m.layout.shape)}, {m.layout.placements}"
+                    f"lies as {list(m.lies.shape)}, {m.lies.placements}"
                 )
             m.sharded, m.grad = found, None
             for module, attribute in m.places:
@@ -144,8 +143,7 @@ class Group:
             part += m.layout.part_size
             whole += -(-math.prod(m.layout.shape) // step) * step
             one = fresh(self.like, (1,) * len(m.layout.shape), self.dtype)
-            m.absent = Absent.of(backend_for(one).library.broadcast_to(one, m.layout.shape))
-            m.gathered = wrap(m.absent, Parameter)
+            m.gathered = m.stand_in(Absent.of(backend_for(one).library.broadcast_to(one, m.layout.shape)))
             m.accumulator = accumulator(m.gathered)
             m.accumulator.filled = arrival(ref(self), m)
         self.reduction.prepare(part, self.reduce_dtype)
@@ -201,7 +199,8 @@ class Group:
             few, self._kept = self._kept is not None, None
             memory = rows.reshape(-1) if few else fresh(rows, self.whole_size, self.dtype)
             for m in self.members:
-                m.gathered._array = whole = m.part_of(memory)
+                whole = m.part_of(memory)
+                m.gathered._array = m.shown(whole)
                 if few:
                     continue
                 m.join(whole, rows)
@@ -231,7 +230,7 @@ class Group:
             return
         self._forget_memory()
         for m in self.members:
-            m.gathered._array = m.absent
+            m.gathered._array = m.shown(m.absent)
             m.stand(m.sharded)
 
     def _forget_memory(self) -> None:
@@ -254,8 +253,8 @@ class Group:
 
     def place_again(
         self, state: list[int], offset: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: Any
-    ) -> Tensor:
-        """What the graph kept a place of, when the group was in `state`: backward needs it."""
+    ) -> Any:
+        """The array that the graph kept a place of, when the group was in `state`: backward needs it."""
         assert self.context is not None
         if state != self._now():
             raise GraphError(
@@ -263,7 +262,7 @@ class Group:
                 "place: call backward before, or forward again."
             )
         self.context.gather_for_backward(self)
-        return wrap(graph_places.seen_at(self.memory, offset, shape, strides, dtype))
+        return graph_places.seen_at(self.memory, offset, shape, strides, dtype)
 
     # -- gradients ---------------------------------------------------------------------------
 
@@ -311,7 +310,7 @@ class Group:
         assert self.context is not None
         memory = self.context.room(self)
         for m in arrived:
-            array = m.zeros(memory) if m.gathered._grad is None else m.gathered._grad._array
+            array = m.zeros(memory) if m.gathered._grad is None else plain(m.gathered._grad._array)
             if self.context.finite.enabled:
                 self.context.finite.look(array.reshape(-1), lambda m=m, array=array: [(m.name, array)])
             self.reduction.deal(memory, m.layout.by_ranks(array), m.layout.part_size, m.part)
@@ -359,6 +358,6 @@ class Group:
         if self._gradients is None:
             self._gradients = placed(backend_for(rows).new_zeros(rows, (self.part_size,)), None)
         if m.grad is None:
-            m.grad = dtensor(self._gradients[m.part : m.part + rows.size].reshape(rows.shape), m.layout)
+            m.grad = dtensor(self._gradients[m.part : m.part + rows.size].reshape(rows.shape), m.lies)
         assert m.grad is not None
         return m.grad

@@ -8,20 +8,23 @@ from typing import Any
 from ...autograd.accumulate import AccumulateGrad
 from ...backend.device import Device
 from ...backend.registry import backend_for, to_device
-from ...core.tensor import Tensor
+from ...core.tensor import Tensor, wrap
 from ...nn.modules.module import Module
 from ...nn.parameter import Parameter
+from ..device_mesh import DeviceMesh
 from ..tensor.dtensor import DTensor, ShardedParameter
 from ..tensor.exchange import fresh
-from ..tensor.layout import Layout
-from ..tensor.parts import Withheld, placed
+from ..tensor.layout import AnyShard, Layout, _StridedShard, layout_of
+from ..tensor.parts import Withheld, placed, plain
 
 
 class Member:
     """One parameter: its rows, and what stands for it while it is gathered.
 
-    places: the modules that have it, with their names for it. index: its number among all below the root. part: where its
-    rows lie in what a rank sends; whole: where all of it lies in the gathered memory, both counted in elements.
+    layout: how it is divided among the ranks of the mesh of `fully_shard`; of a DTensor this rank's part of it is. within: how the
+    DTensor lies on its own mesh, and lies: how it does on both. places: the modules that have it, with their names for it.
+    index: its number among all below the root. part: where its rows lie in what a rank sends; whole: where all of it lies in
+    the gathered memory, both counted in elements.
     """
 
     __slots__ = (
@@ -31,23 +34,52 @@ class Member:
         "grad",
         "index",
         "layout",
+        "lies",
         "name",
         "part",
         "places",
         "sharded",
         "whole",
+        "within",
     )
 
     def __init__(
-        self, name: str, places: list[tuple[Module, str]], sharded: ShardedParameter, layout: Layout
+        self, name: str, places: list[tuple[Module, str]], p: Any, layout: Layout, on_host: bool = False
     ) -> None:
-        self.name = name
-        self.places, self.sharded, self.layout = places, sharded, layout
+        self.name, self.places, self.layout = name, places, layout
+        self.within: Layout | None = p._layout if isinstance(p, DTensor) else None
+        self.lies = layout if self.within is None else _both(layout, self.within)
+        self.sharded: ShardedParameter = self.divided(p, on_host)
         self.gathered: Parameter
         self.absent: Absent  # what `gathered` has while it is not gathered
         self.accumulator: AccumulateGrad
         self.grad: DTensor | None = None  # what `sharded.grad` is, again and again
         self.index = self.part = self.whole = 0
+
+    def divided(self, p: Any, on_host: bool = False) -> Any:
+        """Make `p`, which stays the same object, hold this rank's part. on_host: in host memory."""
+        inner = self.within is not None and isinstance(p, DTensor)
+        part: Any = plain(p._array)[self.layout.index if inner else self.lies.index]
+        if not p.is_meta:
+            part = placed(to_device(part, Device("cpu")).copy() if on_host else part.copy(), self.lies)
+        p.__class__ = ShardedParameter
+        p._array = part
+        p._layout = self.lies
+        p._versions = [p._versions[0] + 1]
+        return p
+
+    def shown(self, array: Any) -> Any:
+        """`array`, which has this rank's part of the gathered parameter, as the parameter holds it."""
+        return array if self.within is None else placed(array, self.within)
+
+    def stand_in(self, absent: Absent) -> Parameter:
+        """What is `gathered`, with nothing there yet."""
+        self.absent = absent
+        if self.within is None:
+            return wrap(absent, Parameter)
+        gathered = wrap(self.shown(absent), ShardedParameter)
+        gathered._layout = self.within
+        return gathered
 
     def part_of(self, memory: Any) -> Any:
         """Its place in the gathered memory."""
@@ -97,13 +129,18 @@ class Absent(Withheld):
     )
 
 
-def divided(p: Any, layout: Layout, on_host: bool = False) -> ShardedParameter:
-    """Make the Parameter `p`, which stays the same object, hold this rank's part. on_host: in host memory."""
-    part: Any = p._array[layout.index]
-    if not p.is_meta:
-        part = placed(to_device(part, Device("cpu")).copy() if on_host else part.copy(), layout)
-    p.__class__ = ShardedParameter
-    p._array = part
-    p._layout = layout
-    p._versions = [p._versions[0] + 1]
-    return p
+def _both(layout: Layout, within: Layout) -> Layout:
+    """How a tensor lies that is divided as `within` says, and whose parts are as `layout` says."""
+    mesh = DeviceMesh._concatenate([layout.mesh, within.mesh])
+    first = [
+        _StridedShard(
+            p.dim,
+            split_factor=math.prod(
+                within.mesh.size(d) for d, q in enumerate(within.placements) if q.divides(p.dim)
+            ),
+        )
+        if isinstance(p, AnyShard)
+        else p
+        for p in layout.placements
+    ]
+    return layout_of(mesh, [*first, *within.placements], within.shape)

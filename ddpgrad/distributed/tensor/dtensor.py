@@ -21,7 +21,7 @@ from . import mesh_indexing, mesh_rules, mesh_view_rules  # noqa: F401  fill the
 from .described import Described
 from .history import AccumulateParts, joined_of, local_of
 from .history import placed as moved
-from .layout import Layout, Placement, Replicate, Shard, layout_of
+from .layout import AnyShard, Layout, Placement, Replicate, layout_of
 from .mesh_array import MeshArray, without_partial
 from .mesh_kernels import MADE, mesh_array
 from .methods import attach
@@ -86,7 +86,7 @@ class DTensor(Described, Rows, Tensor):
         if shape is None:
             shape = list(local_tensor.shape)
             for dim, placement in reversed(list(enumerate(placements))):
-                if isinstance(placement, Shard):
+                if isinstance(placement, AnyShard):
                     sizes = mesh.get_group(dim).communicator.all_gather_object(shape[placement.dim])
                     shape[placement.dim] = sum(sizes)
         computing()

@@ -9,7 +9,17 @@ from typing import Any
 from ..communicator.communicator import Communicator
 from ..device_mesh import DeviceMesh
 from .moves import moved
-from .placements import REPLICATE, Partial, Placement, Replicate, Shard, inside, spans_of
+from .placements import (
+    REPLICATE,
+    AnyShard,
+    Partial,
+    Placement,
+    Replicate,
+    Shard,
+    _StridedShard,
+    inside,
+    spans_of,
+)
 
 
 class Layout:
@@ -17,7 +27,8 @@ class Layout:
 
     spans: where this rank's part begins and ends, by dimension. axis: the first of the tensor's dimensions that is divided.
     communicator: this rank's line along the dimension of the mesh that divides it, or adds it up.
-    Where several dimensions of the mesh divide one of the tensor, each divides what the ones before it left.
+    Where several dimensions of the mesh divide one of the tensor, each divides what the ones before it left; `_StridedShard` is what
+    comes after later ones.
     """
 
     __slots__ = (
@@ -42,7 +53,7 @@ class Layout:
                 f"`placements` must have the same length as `device_mesh.ndim`! Found placements length: {len(placements)}, and "
                 f"device_mesh.ndim: {mesh.ndim}."
             )
-        others = [p for p in placements if not isinstance(p, (Shard, Partial, Replicate))]
+        others = [p for p in placements if not isinstance(p, (AnyShard, Partial, Replicate))]
         if others:
             raise TypeError(f"placements are Shard(dim), Partial() and Replicate(), got {others[0]!r}")
         if not mesh.ascends:
@@ -52,7 +63,7 @@ class Layout:
         self.mesh, self.shape = mesh, tuple(shape)
         self.placements = tuple([inside(p, self.shape) for p in placements])
         parts = [d for d, p in enumerate(self.placements) if not isinstance(p, Replicate)]
-        dealt = [d for d in parts if isinstance(self.placements[d], Shard)]
+        dealt = [d for d in parts if self.placements[d].divides()]
         self.is_shard, self.is_replicated = bool(dealt), not parts
         self.dim = dealt[0] if len(dealt) == 1 else None
         self.axis: int = self.placements[dealt[0]].dim if dealt else 0  # type: ignore[attr-defined]
@@ -72,7 +83,7 @@ class Layout:
     @property
     def is_first(self) -> bool:
         """Whether this rank is the first of those that have the same part."""
-        return not any(self.mesh.get_local_rank(d) for d, p in enumerate(self.placements) if not p.is_shard())
+        return not any(self.mesh.get_local_rank(d) for d, p in enumerate(self.placements) if not p.divides())
 
     @property
     def part_size(self) -> int:
@@ -150,11 +161,13 @@ def compute_local_shape_and_global_offset(
 
 __all__ = [
     "REPLICATE",
+    "AnyShard",
     "Layout",
     "Partial",
     "Placement",
     "Replicate",
     "Shard",
+    "_StridedShard",
     "compute_local_shape_and_global_offset",
     "layout_of",
     "spans_of",

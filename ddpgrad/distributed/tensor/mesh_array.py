@@ -20,7 +20,7 @@ from ...backend.meta.array import Flags, steps_in_order
 from ...backend.registry import backend_for
 from ..device_mesh import DeviceMesh
 from .layout import REPLICATE, Layout, Placement, layout_of
-from .placements import Partial, Shard
+from .placements import AnyShard, Partial
 
 Array = Any
 Rule = Callable[..., Any]
@@ -260,7 +260,7 @@ def without_partial(placements: Sequence[Placement]) -> tuple[Placement, ...]:
 
 
 def is_divided(placements: Sequence[Placement]) -> bool:
-    return any(isinstance(p, Shard) for p in placements)
+    return any(isinstance(p, AnyShard) for p in placements)
 
 
 def first_of(values: Any) -> MeshArray | None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...backend.registry import backend_for
-from .layout import REPLICATE, Placement, Shard, layout_of
+from .layout import REPLICATE, AnyShard, Placement, layout_of
 from .mesh_array import FUNCTIONS, PROTOCOL, MeshArray, first_of, on_wholes, replaced, without_partial
 from .spreading import elementwise, spread
 
@@ -111,7 +111,7 @@ def reduce_along(
 
 def _leaves_nothing(x: MeshArray, d: int) -> bool:
     """Whether some rank may have nothing along dimension `d`, where it is divided; Booleans have no maximum over ranks."""
-    size = math.prod(x.mesh.size(m) for m, p in enumerate(x.placements) if p.is_shard(d))
+    size = math.prod(x.mesh.size(m) for m, p in enumerate(x.placements) if p.divides(d))
     return x.dtype.kind == "b" or (size > 1 and x.shape[d] % size != 0)
 
 
@@ -287,21 +287,21 @@ def reshaped(a: MeshArray, shape: Any, **options: Any) -> Any:
     together = _first_dims(a.shape, new)
     placements: list[Placement] = []
     ranks = {
-        d: math.prod(a.mesh.size(m) for m, p in enumerate(a.placements) if p.is_shard(d))
+        d: math.prod(a.mesh.size(m) for m, p in enumerate(a.placements) if p.divides(d))
         for d in range(a.ndim)
     }
     for p in a.placements:
-        if not isinstance(p, Shard):
+        if not isinstance(p, AnyShard):
             placements.append(p)
             continue
         to = together.get(p.dim)
         fits = to is not None and (
             a.shape[p.dim] == new[to] or not (a.shape[p.dim] % ranks[p.dim] or new[to] % ranks[p.dim])
         )
-        placements.append(Shard(to) if fits and to is not None else REPLICATE)
+        placements.append(p.at(to) if fits and to is not None else REPLICATE)
     held = a.placed(
         [
-            p if p.is_shard() == q.is_shard() else REPLICATE
+            p if p.divides() == q.divides() else REPLICATE
             for p, q in zip(a.placements, placements, strict=True)
         ]
     )

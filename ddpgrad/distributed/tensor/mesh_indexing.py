@@ -84,7 +84,7 @@ def write(x: MeshArray, index: Any, value: Any) -> None:
     if plain and given is not None:
         own = [part for part in given if part is not None]
         cut = [d for d, part in enumerate(own) if not _is_full(part, x.shape[d])]
-        if not any(p.is_shard(d) for d in cut for p in x.placements) and not _has_sums(x):
+        if not any(p.divides(d) for d in cut for p in x.placements) and not _has_sums(x):
             _write_all(x[index] if cut or None in given else x, value)
             return
         if not cut and None not in given:

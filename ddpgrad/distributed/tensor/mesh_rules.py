@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...backend.dtype import numpy_of
-from .layout import REPLICATE, Shard, layout_of
+from .layout import REPLICATE, AnyShard, layout_of
 from .mesh_array import MeshArray, on_wholes, without_partial
 from .mesh_functions import (
     along,
@@ -97,7 +97,9 @@ for _name in (
 def _mean(F: Any, kernel: Any, input: Any, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
     axes = axes_of(dim, input.ndim)
     ranks = math.prod(
-        input.mesh.size(m) for m, p in enumerate(input.placements) if p.is_shard() and p.dim in axes
+        input.mesh.size(m)
+        for m, p in enumerate(input.placements)
+        if isinstance(p, AnyShard) and p.dim in axes
     )
     equal = all(input.shape[d] % ranks == 0 for d in axes)
     return reduce_along(
@@ -196,7 +198,8 @@ def _linear(F: Any, kernel: Any, input: Any, weight: Any, bias: Any = None) -> A
     # To a sum over ranks one of them adds the bias.
     last = out.ndim - 1
     placements = [
-        Shard(0) if p.is_shard(last) else p if p.is_partial() else REPLICATE for p in out.placements
+        p.at(0) if isinstance(p, AnyShard) and p.dim == last else p if p.is_partial() else REPLICATE
+        for p in out.placements
     ]
     return out.of(out.part + bias.placed(placements).part)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .layout import REPLICATE, Partial, Placement, Shard
+from .layout import REPLICATE, AnyShard, Partial, Placement
 from .mesh_array import MeshArray, on_wholes
 from .mesh_functions import along, broadcast, concatenated, reshaped, squeezed, transposed
 from .mesh_kernels import rule
@@ -66,7 +66,7 @@ def _read(F: Any, kernel: Any, input: Any, index: Any) -> Any:
 
 @rule("split_with_sizes")
 def _split(F: Any, kernel: Any, input: Any, split_sizes: Sequence[int], dim: int = 0) -> list[Any]:
-    whole = input.placed([REPLICATE if p.is_shard(dim % input.ndim) else p for p in input.placements])
+    whole = input.placed([REPLICATE if p.divides(dim % input.ndim) else p for p in input.placements])
     parts, start = [], 0
     for n in split_sizes:
         parts.append(_narrow(F, None, whole, dim, start, n))
@@ -76,7 +76,7 @@ def _split(F: Any, kernel: Any, input: Any, split_sizes: Sequence[int], dim: int
 
 @rule("unbind")
 def _unbind(F: Any, kernel: Any, input: Any, dim: int = 0) -> list[Any]:
-    whole = input.placed([REPLICATE if p.is_shard(dim % input.ndim) else p for p in input.placements])
+    whole = input.placed([REPLICATE if p.divides(dim % input.ndim) else p for p in input.placements])
     return [_select(F, None, whole, dim, i) for i in range(input.shape[dim])]
 
 
@@ -162,9 +162,7 @@ def _scatter(F: Any, kernel: Any, input: Any, dim: int, index: Any, src: Any) ->
 def _embedding(F: Any, kernel: Any, input: Any, indices: Any, padding_idx: int | None = None) -> Any:
     """Of a table that is divided by rows each rank reads those that it has, and the ranks' results are added up."""
     places = [("index", k) for k in range(indices.ndim)]
-    axes = (
-        [m for m, p in enumerate(input.placements) if p.is_shard(0)] if isinstance(input, MeshArray) else []
-    )
+    axes = [m for m, p in enumerate(input.placements) if p.divides(0)] if isinstance(input, MeshArray) else []
     if not axes or (isinstance(indices, MeshArray) and not indices.layout.is_replicated):
         return spread(
             lambda a, i: kernel(a, i, padding_idx),
@@ -182,7 +180,8 @@ def _embedding(F: Any, kernel: Any, input: Any, indices: Any, padding_idx: int |
     part = F.local.where(here[..., None], part, F.local.full_like(part, 0))
     last = indices.ndim
     placements: list[Placement] = [
-        Partial() if p.is_shard(0) else Shard(last) if p.is_shard(1) else p for p in input.placements
+        Partial() if p.divides(0) else p.at(last) if isinstance(p, AnyShard) and p.dim == 1 else p
+        for p in input.placements
     ]
     return input.of(part, placements, (*indices.shape, input.shape[1]))
 

@@ -10,7 +10,7 @@ import numpy as np
 from ...backend.registry import backend_for
 from ..communicator.communicator import Communicator
 from .exchange import all_reduce, fresh, start_all_gather
-from .placements import REPLICATE, Placement, spans_of
+from .placements import REPLICATE, Placement, divisions
 
 if TYPE_CHECKING:
     from .layout import Layout
@@ -21,55 +21,47 @@ Array = Any
 def moved(part: Array, layout: Layout, target: Sequence[Placement], label: str) -> Array:
     """`part`, which lies as `layout` says, as it lies under `target`; itself where nothing changes. Collective.
 
-    What is divided is put together from the last dimension of the mesh to the first, and divided in the other order, so that
-    several that divide one dimension of the tensor take their turns.
+    What is divided is put together from the last division to the first, and divided in the other order, so that several
+    dimensions of the mesh that divide one of the tensor take their turns.
     """
-    now = list(layout.placements)
+    now, mesh = list(layout.placements), layout.mesh
     if now == list(target):
         return part
-    mesh, changes = layout.mesh, _to_undo(now, target)
-    for d in sorted(changes, reverse=True):
-        p = now[d]
-        if p.is_shard():
-            length = _length(now, layout, d)
-            part = joined(mesh.get_group(d).communicator, part, p.dim, length, label)  # type: ignore[attr-defined]
-        elif p.is_partial() and not target[d].is_shard():
+    for d, (p, wanted) in enumerate(zip(now, target, strict=True)):
+        if p != wanted and p.is_partial() and not wanted.divides():
             part = reduced(mesh.get_group(d).communicator, part, p.reduce_op, label)  # type: ignore[attr-defined]
-        else:
-            continue
-        now[d] = REPLICATE
-    for d, (p, wanted) in enumerate(zip(list(now), target, strict=True)):
-        if p == wanted:
-            continue
-        group = mesh.get_group(d).communicator
-        if wanted.is_shard():
-            axis: int = wanted.dim  # type: ignore[attr-defined]
+            now[d] = REPLICATE
+    before, after = divisions(now, mesh), divisions(target, mesh)
+    for axis, order in before.items():
+        for n in reversed(range(_alike(order, after.get(axis, ())), len(order))):
+            length = _length(layout, axis, order[:n])
+            part = joined(mesh.get_group(order[n]).communicator, part, axis, length, label)
+    for axis, order in after.items():
+        for d in order[_alike(order, before.get(axis, ())) :]:
+            group, p = mesh.get_group(d).communicator, now[d]
             if p.is_partial():
                 part = reduce_scattered(group, part, axis, p.reduce_op, label)  # type: ignore[attr-defined]
             else:
                 part = cut(part, axis, group.rank, group.size).copy()
-        elif wanted.is_partial() and p.is_replicate():
-            part = _as_share(part, wanted.reduce_op, group.rank)  # type: ignore[attr-defined]
-        now[d] = wanted
+    for d, (p, wanted) in enumerate(zip(now, target, strict=True)):
+        if wanted.is_partial() and not p.is_partial():
+            part = _as_share(part, wanted.reduce_op, mesh.get_local_rank(d))  # type: ignore[attr-defined]
     return part
 
 
-def _to_undo(now: Sequence[Placement], target: Sequence[Placement]) -> set[int]:
-    """The dimensions of the mesh whose placements are taken back: those that change, and those that divide what they did."""
-    found: set[int] = set()
-    for d, (p, wanted) in enumerate(zip(now, target, strict=True)):
-        if p != wanted:
-            found.add(d)
-            axes = {x.dim for x in (p, wanted) if x.is_shard()}  # type: ignore[attr-defined]
-            found |= {e for e in range(d + 1, len(now)) if now[e].is_shard() and now[e].dim in axes}  # type: ignore[attr-defined]
-    return found
+def _alike(order: Sequence[int], other: Sequence[int]) -> int:
+    """How many divisions are the first of both."""
+    pairs = zip(order, other, strict=False)
+    return next((n for n, (d, e) in enumerate(pairs) if d != e), min(len(order), len(other)))
 
 
-def _length(now: Sequence[Placement], layout: Layout, d: int) -> int:
-    """How long the dimension that mesh dimension `d` divides is before it does."""
-    axis = now[d].dim  # type: ignore[attr-defined]
-    start, stop = spans_of(now[:d], layout.shape, layout.mesh)[axis]
-    return stop - start
+def _length(layout: Layout, axis: int, order: Sequence[int]) -> int:
+    """How long this rank's part is along `axis` when the dimensions `order` of the mesh have divided it."""
+    length, mesh = layout.shape[axis], layout.mesh
+    for d in order:
+        chunk = -(-length // mesh.size(d))
+        length = max(0, min(chunk, length - mesh.get_local_rank(d) * chunk))
+    return length
 
 
 def cut(whole: Array, axis: int, rank: int, size: int) -> Array:

@@ -21,13 +21,13 @@ class Rows:
     @property
     def is_by_rows(self) -> bool:
         """Whether no other dimension than the first is divided."""
-        return not any((p.is_shard() and not p.is_shard(0)) or p.is_partial() for p in self.placements)
+        return not any((p.divides() and not p.divides(0)) or p.is_partial() for p in self.placements)
 
     def by_rows(self) -> Any:
         """This tensor, or where another dimension is divided the same placed by rows, which is collective."""
         if self.is_by_rows:
             return self
-        return self.settled([Shard(0) if p.is_shard() else Replicate() for p in self.placements])
+        return self.settled([Shard(0) if p.divides() else Replicate() for p in self.placements])
 
     @property
     def local_rows(self) -> range:

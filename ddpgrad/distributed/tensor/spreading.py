@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .layout import REPLICATE, Partial, Placement, Shard, layout_of
+from .layout import REPLICATE, AnyShard, Partial, Placement, Shard, _StridedShard, layout_of
 from .mesh_array import MeshArray, first_of
 
 Array = Any
@@ -63,19 +63,17 @@ def spread(
         for label, n in zip(own, getattr(x, "shape", ()), strict=True):
             if label is not None:
                 extents[label] = n
-    wanted: list[list[Placement]] = [[] for _ in operands]
-    choices = []
-    for d in range(mesh.ndim):
-        choice = _choice(d, operands, labels, outs[0], linear, last)
-        choices.append(choice)
-        for x, own, placements in zip(operands, labels, wanted, strict=True):
-            placements.append(_need(x, own, choice, d))
-    parts = [_part(x, placements, mesh) for x, placements in zip(operands, wanted, strict=True)]
+    choices = [_choice(d, operands, labels, outs[0], linear, last) for d in range(mesh.ndim)]
+    factors = [_factor(d, operands, labels, choices, mesh) for d in range(mesh.ndim)]
+    parts = [
+        _part(x, [_need(x, own, choices[d], d, factors[d]) for d in range(mesh.ndim)], mesh)
+        for x, own in zip(operands, labels, strict=True)
+    ]
     found = compute(*parts)
     if not isinstance(found, (tuple, list)):
-        return _result(like, found, outs[0], choices, extents, reduces)
+        return _result(like, found, outs[0], choices, factors, extents, reduces)
     made = [
-        one if one is None else _result(like, one, own, choices, extents, reduces)
+        one if one is None else _result(like, one, own, choices, factors, extents, reduces)
         for one, own in zip(found, [outs[0]] * len(found) if len(outs) == 1 else outs, strict=True)
     ]
     return type(found)(made) if type(found) in (list, tuple) else made
@@ -85,11 +83,29 @@ def _placement(x: Any, d: int) -> Placement:
     return x.layout.placements[d] if isinstance(x, MeshArray) else REPLICATE
 
 
-def _need(x: Any, own: Labels, choice: Any, d: int) -> Placement:
+def _shard(dim: int, factor: int) -> Placement:
+    return Shard(dim) if factor == 1 else _StridedShard(dim, split_factor=factor)
+
+
+def _factor(
+    d: int, operands: Sequence[Any], labels: Sequence[Labels], choices: Sequence[Any], mesh: Any
+) -> int:
+    """The split factor of what mesh dimension `d` divides: that of an operand which later ones divide as it does."""
+    label = choices[d]
+    for x, own in zip(operands, labels, strict=True):
+        p = _placement(x, d)
+        if isinstance(p, AnyShard) and p.split_factor > 1 and own[p.dim] == label:
+            later = [e for e in range(d + 1, mesh.ndim) if _placement(x, e).divides(p.dim)]
+            if later == [e for e in range(d + 1, mesh.ndim) if choices[e] == label]:
+                return p.split_factor
+    return 1
+
+
+def _need(x: Any, own: Labels, choice: Any, d: int, factor: int = 1) -> Placement:
     """How `x` has to lie along mesh dimension `d`."""
     if isinstance(choice, _Sum):
         return choice.kind if choice.of_all and isinstance(x, MeshArray) else _placement(x, d)
-    return REPLICATE if choice is _ALL or choice not in own else Shard(own.index(choice))
+    return REPLICATE if choice is _ALL or choice not in own else _shard(own.index(choice), factor)
 
 
 def _choice(
@@ -100,7 +116,7 @@ def _choice(
     sums = 0
     for x, own in list(zip(operands, labels, strict=True))[:: -1 if last else 1]:
         p = _placement(x, d)
-        if isinstance(p, Shard):
+        if isinstance(p, AnyShard):
             label = own[p.dim]
             if label is not None and label not in found:
                 found.append(label)
@@ -136,7 +152,7 @@ def _stays_sum(d: int, operands: Sequence[Any], linear: str, sums: int) -> _Sum 
 
 def _cost(x: Any, now: Placement, need: Placement) -> float:
     """About how many elements a rank gets for it."""
-    if now == need or now.is_replicate():
+    if now == need or now.is_replicate() or (isinstance(now, AnyShard) and need.divides(now.dim)):
         return 0
     size = x.size if isinstance(x, MeshArray) else 0
     if now.is_partial():
@@ -158,6 +174,7 @@ def _result(
     part: Any,
     own: Labels,
     choices: Sequence[Any],
+    factors: Sequence[int],
     extents: dict[Label, int],
     reduces: str,
 ) -> MeshArray:
@@ -165,13 +182,13 @@ def _result(
         part = np.asarray(part)
     shape = [n if label is None else extents[label] for label, n in zip(own, part.shape, strict=True)]
     placements: list[Placement] = []
-    for choice in choices:
+    for choice, factor in zip(choices, factors, strict=True):
         if choice is _ALL:
             placements.append(REPLICATE)
         elif isinstance(choice, _Sum):
             placements.append(choice.kind)
         elif choice in own:
-            placements.append(Shard(own.index(choice)))
+            placements.append(_shard(own.index(choice), factor))
         else:
             placements.append(Partial(reduces))
     return like.of(part, placements, shape)

@@ -16,7 +16,7 @@ from ....nn.parameter import Parameter
 from ...device_mesh import DeviceMesh
 from ..dtensor import DTensor
 from ..factories import distribute_module, distribute_tensor
-from ..layout import Placement, Replicate, Shard
+from ..layout import AnyShard, Placement, Replicate, Shard
 
 
 class ParallelStyle(ABC):
@@ -40,7 +40,7 @@ def annotated(value: Any, mesh: DeviceMesh, placements: Sequence[Placement]) -> 
         raise ValueError(f"expecting a torch.Tensor or DTensor, but got {type(value).__name__}")
     shape = list(value.shape)
     for d, p in enumerate(placements):
-        if isinstance(p, Shard):
+        if isinstance(p, AnyShard):
             shape[p.dim] *= mesh.size(d)
     return DTensor.joined(value, mesh, placements, shape)
 

@@ -1,0 +1,176 @@
+"""`fully_shard` of models that tensor parallelism has divided already, on another dimension of the same mesh."""
+
+import copy
+
+import pytest
+from replicas import ranks
+
+import ddpgrad as torch
+import ddpgrad.distributed as dist
+import ddpgrad.distributed.checkpoint as dcp
+import ddpgrad.nn.functional as F
+from ddpgrad import nn
+from ddpgrad.distributed.checkpoint.state_dict import (
+    StateDictOptions,
+    get_model_state_dict,
+    set_model_state_dict,
+)
+from ddpgrad.distributed.fsdp import fully_shard
+from ddpgrad.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
+from ddpgrad.distributed.tensor.parallel import (
+    ColwiseParallel,
+    RowwiseParallel,
+    SequenceParallel,
+    parallelize_module,
+)
+from ddpgrad.distributed.tensor.placement_types import _StridedShard
+
+torch.manual_seed(0)
+WORDS = torch.arange(24).reshape(4, 6) * 3 % 10
+PLAN = {
+    "0": RowwiseParallel(input_layouts=Replicate(), output_layouts=Shard(1)),
+    "1": SequenceParallel(),
+    "2": ColwiseParallel(input_layouts=Shard(1)),
+    "4": RowwiseParallel(),
+}
+
+
+def built():
+    parts = [nn.Embedding(10, 6), nn.LayerNorm(6), nn.Linear(6, 10), nn.Tanh(), nn.Linear(10, 10)]
+    return nn.Sequential(*parts)
+
+
+MODEL = built()
+
+
+def divided(mesh, model=None):
+    model = parallelize_module(copy.deepcopy(MODEL) if model is None else model, mesh["tp"], PLAN)
+    over = mesh[mesh.mesh_dim_names[:-1]]
+    fully_shard(model[2], mesh=over)
+    return fully_shard(model, mesh=over)
+
+
+def trained(model, words):
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    found = []
+    for step in range(2):
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model((words + step) % 10).flatten(0, 1), words.flatten())
+        loss.backward()
+        norm = nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+        optimizer.step()
+        found.append(torch.stack([loss.detach(), norm.full_tensor() if isinstance(norm, DTensor) else norm]))
+    return found
+
+
+EXPECTED = copy.deepcopy(MODEL)
+STEPS = trained(EXPECTED, WORDS)
+
+
+def assert_like_one_rank(model):
+    for found, wanted in zip(model.parameters(), EXPECTED.parameters(), strict=True):
+        torch.testing.assert_close(found.full_tensor(), wanted.detach(), rtol=1e-5, atol=1e-5)
+
+
+def named(shape):
+    return dist.init_device_mesh("cpu", shape, mesh_dim_names=("replicate", "shard", "tp")[-len(shape) :])
+
+
+@pytest.mark.parametrize("shape", [(2, 2), (1, 2), (4, 1), (2, 1, 2), (1, 2, 2)])
+def test_two_steps_are_those_of_one_rank(shape):
+    def program():
+        mesh = named(shape)
+        model = divided(mesh)
+        first = (Replicate(),) * (len(shape) - 2)
+        strided = _StridedShard(0, split_factor=shape[-1]) if shape[-1] > 1 else Shard(0)
+        assert model[1].weight.placements == (*first, Shard(0), Replicate())
+        assert model[2].weight.placements == (*first, strided, Shard(0))
+        assert model[4].weight.placements == (*first, Shard(0), Shard(1))
+        assert model[2].weight.device_mesh == mesh
+        parts = WORDS.chunk(dist.get_world_size() // shape[-1])
+        steps = trained(model, parts[dist.get_rank() // shape[-1]])
+        assert_like_one_rank(model)
+        return steps
+
+    found = ranks(torch.tensor(shape).prod().item(), program)
+    for step, wanted in enumerate(STEPS):
+        of_ranks = torch.stack([steps[step] for steps in found])
+        torch.testing.assert_close(of_ranks.mean(0), wanted, rtol=1e-5, atol=1e-6)
+
+
+def test_states_go_between_meshes_and_one_rank(tmp_path):
+    def program():
+        mesh = named((2, 2))
+        model = divided(mesh, copy.deepcopy(EXPECTED))
+        dcp.save(get_model_state_dict(model), checkpoint_id=tmp_path / "divided")
+        whole = get_model_state_dict(model, options=StateDictOptions(full_state_dict=True))
+        for name, wanted in EXPECTED.state_dict().items():
+            assert torch.equal(whole[name], wanted)
+        for other in (named((1, 4)), named((2, 1, 2))):
+            again = divided(other)
+            state = get_model_state_dict(again)
+            dcp.load(state, checkpoint_id=tmp_path / "divided")
+            set_model_state_dict(again, state)
+            assert_like_one_rank(again)
+        again = divided(mesh)
+        given = whole if dist.get_rank() == 0 else {}
+        options = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
+        set_model_state_dict(again, given, options=options)
+        assert_like_one_rank(again)
+
+    ranks(4, program)
+
+
+def test_a_mesh_that_has_divided_a_parameter_is_refused():
+    def program():
+        mesh = named((2, 2))
+        model = parallelize_module(copy.deepcopy(MODEL), mesh["tp"], PLAN)
+        for same, why in ((mesh["tp"], "sharded already"), (mesh, "another dim"), (None, "another dim")):
+            with pytest.raises(RuntimeError, match=f"parameter '0.weight' is .*{why}"):
+                fully_shard(model, mesh=same)
+
+    ranks(4, program)
+
+
+@pytest.mark.parametrize("rows", [12, 7, 3])
+@pytest.mark.parametrize(
+    "target",
+    [
+        (Replicate(), Replicate()),
+        (Replicate(), Shard(0)),
+        (Shard(0), Shard(0)),
+        (Shard(1), Shard(0)),
+        (Shard(0), Replicate()),
+    ],
+)
+def test_what_an_earlier_dimension_of_the_mesh_divides_last_is_moved(rows, target):
+    whole = torch.arange(rows * 4.0).reshape(rows, 4)
+
+    def program():
+        mesh = dist.init_device_mesh("cpu", (2, 2))
+        strided = (_StridedShard(0, split_factor=2), Shard(0))
+        x = distribute_tensor(whole, mesh, strided)
+        column, row = mesh.get_coordinate()
+        half = whole.chunk(2)[row]
+        parts = half.chunk(2)
+        assert torch.equal(x.to_local(), parts[column] if column < len(parts) else half[:0])
+        there = x.redistribute(placements=target)
+        assert torch.equal(there.to_local(), distribute_tensor(whole, mesh, target).to_local())
+        assert torch.equal(there.redistribute(placements=strided).to_local(), x.to_local())
+        doubled = x * 2
+        assert doubled.placements == strided
+        assert torch.equal(doubled.full_tensor(), whole * 2)
+        assert torch.equal((x + there).full_tensor(), whole * 2)
+        assert torch.equal(x.t().full_tensor(), whole.t())
+        assert torch.equal((x @ there.t()).full_tensor(), whole @ whole.t())
+
+    ranks(4, program)
+
+
+def test_a_split_factor_that_no_later_dimension_gives_is_refused():
+    def program():
+        mesh = dist.init_device_mesh("cpu", (2, 1))
+        with pytest.raises(NotImplementedError, match="split factor 2"):
+            distribute_tensor(torch.zeros(4), mesh, (_StridedShard(0, split_factor=2), Shard(0)))
+
+    ranks(2, program)
