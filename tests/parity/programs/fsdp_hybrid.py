@@ -14,6 +14,12 @@ from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
 from torch.distributed.fsdp import ShardingStrategy, fully_shard
 from torch.distributed.fsdp.wrap import ModuleWrapPolicy
 from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    RowwiseParallel,
+    SequenceParallel,
+    parallelize_module,
+)
 
 
 def train(wrap, clip):
@@ -59,6 +65,34 @@ def by_fsdp(mesh, strategy, **options):
         return told + [value.item() for p in net.parameters() for value in p.detach().flatten()]
 
 
+def divided_twice():
+    """Tensor and sequence parallelism, then fully_shard on the other dimension of the mesh."""
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        nn.Embedding(10, 6), nn.LayerNorm(6), nn.Linear(6, 10), nn.Tanh(), nn.Linear(10, 10)
+    )
+    plan = {
+        "0": RowwiseParallel(input_layouts=Replicate(), output_layouts=Shard(1)),
+        "1": SequenceParallel(),
+        "2": ColwiseParallel(input_layouts=Shard(1)),
+        "4": RowwiseParallel(),
+    }
+    parallelize_module(model, mesh["tp"], plan)
+    fully_shard(model[2], mesh=mesh["dp"])
+    fully_shard(model, mesh=mesh["dp"])
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    words = (torch.arange(24).reshape(4, 6) * 3 % 10).chunk(2)[mesh["dp"].get_local_rank()]
+    told = [str([p.placements for p in model.parameters()])]
+    for _ in range(3):
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(model(words).flatten(0, 1), words.flatten())
+        loss.backward()
+        told += [loss.item(), nn.utils.clip_grad_norm_(model.parameters(), 0.1).full_tensor().item()]
+        optimizer.step()
+    return [*told, *[p.full_tensor().tolist() for p in model.parameters()]]
+
+
 def facts(mesh):
     told = [
         mesh.ndim,
@@ -90,6 +124,7 @@ def main():
         "HYBRID_SHARD": by_fsdp(mesh, ShardingStrategy.HYBRID_SHARD, device_mesh=mesh),
         "_HYBRID_SHARD_ZERO2": by_fsdp(mesh, ShardingStrategy._HYBRID_SHARD_ZERO2, process_group=groups),
     }
+    found["divided_twice"] = divided_twice()
     if dist.get_rank() == 3:
         with open(sys.argv[1], "w") as file:
             json.dump(found, file)

@@ -26,12 +26,6 @@ from torch.distributed.tensor import (
     ones,
     zeros,
 )
-from torch.distributed.tensor.parallel import (
-    ColwiseParallel,
-    RowwiseParallel,
-    SequenceParallel,
-    parallelize_module,
-)
 
 WORDS, WIDTH = 40, 16
 
@@ -367,36 +361,7 @@ def tensors():
     return [*told, str([t.placements for t in made[:6]])]
 
 
-def divided_twice():
-    """Tensor and sequence parallelism, then fully_shard on the other dimension of the mesh."""
-    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
-    torch.manual_seed(0)
-    model = nn.Sequential(
-        nn.Embedding(10, 6), nn.LayerNorm(6), nn.Linear(6, 10), nn.Tanh(), nn.Linear(10, 10)
-    )
-    plan = {
-        "0": RowwiseParallel(input_layouts=Replicate(), output_layouts=Shard(1)),
-        "1": SequenceParallel(),
-        "2": ColwiseParallel(input_layouts=Shard(1)),
-        "4": RowwiseParallel(),
-    }
-    parallelize_module(model, mesh["tp"], plan)
-    fully_shard(model[2], mesh=mesh["dp"])
-    fully_shard(model, mesh=mesh["dp"])
-    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
-    words = (torch.arange(24).reshape(4, 6) * 3 % 10).chunk(2)[mesh["dp"].get_local_rank()]
-    told = [str([p.placements for p in model.parameters()])]
-    for _ in range(3):
-        optimizer.zero_grad()
-        loss = F.cross_entropy(model(words).flatten(0, 1), words.flatten())
-        loss.backward()
-        told += [loss.item(), nn.utils.clip_grad_norm_(model.parameters(), 0.1).full_tensor().item()]
-        optimizer.step()
-    return [*told, *[p.full_tensor().tolist() for p in model.parameters()]]
-
-
 PROGRAMS = [
-    divided_twice,
     trainer, tutorial, state_dicts, hybrid, among_two, by_columns, checkpointed, adapters, averages, methods, branches, tensors,
 ]  # fmt: skip
 
