@@ -1,4 +1,4 @@
-"""Activations, normalisation, embeddings and other layers against PyTorch, beyond `test_nn_parity.py`."""
+"""Activations in place, embeddings, dropout and lazy layers against PyTorch, beyond `test_every_module.py`."""
 
 from __future__ import annotations
 
@@ -39,51 +39,6 @@ def _pair(make: Make) -> tuple[Any, Any]:
     return theirs, ours
 
 
-LAYERS: dict[str, tuple[Make, np.ndarray]] = {
-    "celu": (lambda t: t.nn.CELU(0.7), _values(3, 4)),
-    "selu": (lambda t: t.nn.SELU(), _values(3, 4)),
-    "hardshrink": (lambda t: t.nn.Hardshrink(0.3), _values(3, 4)),
-    "softshrink": (lambda t: t.nn.Softshrink(0.3), _values(3, 4)),
-    "tanhshrink": (lambda t: t.nn.Tanhshrink(), _values(3, 4)),
-    "softsign": (lambda t: t.nn.Softsign(), _values(3, 4)),
-    "hardswish": (lambda t: t.nn.Hardswish(), _values(3, 4) * 3),
-    "hardsigmoid": (lambda t: t.nn.Hardsigmoid(), _values(3, 4) * 3),
-    "threshold": (lambda t: t.nn.Threshold(0.2, -1.5), _values(3, 4)),
-    "rrelu": (lambda t: t.nn.RReLU(), _values(3, 4)),
-    "softmin": (lambda t: t.nn.Softmin(1), _values(3, 4)),
-    "softmax2d": (lambda t: t.nn.Softmax2d(), _values(3, 4, 2)),
-    "batch-norm-3d": (lambda t: t.nn.BatchNorm3d(3), _values(2, 3, 2, 3, 2)),
-    "group-norm": (lambda t: t.nn.GroupNorm(2, 4), _values(3, 4, 5)),
-    "group-norm-plain": (lambda t: t.nn.GroupNorm(3, 6, eps=0.1, affine=False), _values(3, 6)),
-    "instance-norm-1d": (lambda t: t.nn.InstanceNorm1d(3), _values(3, 5)),
-    "instance-norm-2d": (
-        lambda t: t.nn.InstanceNorm2d(3, affine=True, track_running_stats=True),
-        _values(2, 3, 4, 5),
-    ),
-    "instance-norm-3d": (lambda t: t.nn.InstanceNorm3d(3, momentum=0.5), _values(2, 3, 2, 3, 2)),
-    "rms-norm": (lambda t: t.nn.RMSNorm((2, 5)), _values(4, 2, 5)),
-    "rms-norm-plain": (lambda t: t.nn.RMSNorm(5, 0.1, elementwise_affine=False), _values(4, 2, 5)),
-    "local-response": (lambda t: t.nn.LocalResponseNorm(3, 0.5, k=2.0), _values(2, 6, 3)),
-}
-
-
-@pytest.mark.parametrize("case", LAYERS)
-def test_layer(case: str) -> None:
-    make, values = LAYERS[case]
-    theirs, ours = _pair(make)
-    for training in (True, False):
-        x, y = oracle.tensor(values, requires_grad=True), ddpgrad.tensor(values, requires_grad=True)
-        expected, found = theirs.train(training)(x), ours.train(training)(y)
-        _close(found, expected)
-        (expected * expected.detach().cos()).sum().backward()
-        (found * found.detach().cos()).sum().backward()
-        _close(y.grad, x.grad, 1e-4)
-        for p, q in zip(theirs.parameters(), ours.parameters(), strict=True):
-            _close(q.grad, p.grad, 1e-4)
-    for expected, found in zip(theirs.buffers(), ours.buffers(), strict=True):
-        _close(found, expected)
-
-
 FUNCTIONS: dict[str, Callable[[Any, Any], Any]] = {
     **{
         f"{name}-in-place": lambda t, x, name=name, more=more: getattr(t.nn.functional, name)(
@@ -98,12 +53,6 @@ FUNCTIONS: dict[str, Callable[[Any, Any], Any]] = {
     "relu_": lambda t, x: t.nn.functional.relu_(x * 1),
     "gumbel": lambda t, x: t.nn.functional.gumbel_softmax(x, 0.5),
     "gumbel-hard": lambda t, x: t.nn.functional.gumbel_softmax(x, hard=True, dim=0) * x,
-    "pairwise": lambda t, x: t.nn.functional.pairwise_distance(x, x.flip(0), 3, keepdim=True),
-    "pdist": lambda t, x: t.nn.functional.pdist(x, 1.0),
-    "cosine": lambda t, x: t.nn.CosineSimilarity(0)(x, x.flip(1)),
-    "distance": lambda t, x: t.nn.PairwiseDistance()(x, x.flip(0)),
-    "bilinear": lambda t, x: t.nn.functional.bilinear(x, x.sin(), x[:2, :, None] * x[0]),
-    "prelu-0d": lambda t, x: t.nn.functional.prelu(x[0, 0], x[0, :1]),
 }  # fmt: skip
 
 

@@ -1,9 +1,6 @@
-"""Losses against PyTorch, beyond `test_nn_parity.py`: values and gradients with each reduction."""
+"""CTC, weights and wrong arguments of losses against PyTorch, beyond `test_every_module.py`."""
 
 from __future__ import annotations
-
-from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,63 +11,10 @@ oracle = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
 
 RNG = np.random.default_rng(1)
-SIGNS = np.array([1.0, -1.0, 1.0, -1.0, 1.0])
 
 
 def _values(*shape: int) -> np.ndarray:
     return RNG.standard_normal(shape)
-
-
-X, Y, Z = _values(5, 4), _values(5, 4), _values(5, 4)
-LABELS = np.array([[0, 2, -1, 1], [3, -1, 0, 0], [-1, 0, 0, 0], [1, 0, 3, 2], [2, 2, -1, 0]])
-HALVES = np.abs(RNG.integers(0, 3, (5, 4))).astype(float)
-# The loss of stack `t` with options `k`, and its arguments; the first of them is differentiated.
-LOSSES: dict[str, tuple[Callable[[Any, Any], Any], list[np.ndarray]]] = {
-    "margin-ranking": (lambda t, k: t.nn.MarginRankingLoss(0.3, **k), [X[:, 0], Y[:, 0], SIGNS]),
-    "hinge-embedding": (lambda t, k: t.nn.HingeEmbeddingLoss(0.7, **k), [X[:, 0], SIGNS]),
-    "soft-margin": (lambda t, k: t.nn.SoftMarginLoss(**k), [X * 30, SIGNS[:, None] * np.ones((5, 4))]),
-    "multi-margin": (lambda t, k: t.nn.MultiMarginLoss(margin=0.6, **k), [X, np.array([0, 3, 2, 1, 1])]),
-    "multi-margin-2": (
-        lambda t, k: t.nn.MultiMarginLoss(2, weight=t.tensor([0.5, 1.0, 2.0, 0.1]).double(), **k),
-        [X, np.array([0, 3, 2, 1, 1])],
-    ),
-    "multi-margin-one": (lambda t, k: t.nn.MultiMarginLoss(**k), [X[0], np.array(2)]),
-    "multilabel-margin": (lambda t, k: t.nn.MultiLabelMarginLoss(**k), [X, LABELS]),
-    "multilabel-margin-one": (lambda t, k: t.nn.MultiLabelMarginLoss(**k), [X[0], LABELS[0]]),
-    "multilabel-soft": (
-        lambda t, k: t.nn.MultiLabelSoftMarginLoss(t.tensor([0.5, 1.0, 2.0, 0.1]).double(), **k),
-        [X, (Y > 0) * 1.0],
-    ),
-    "cosine-embedding": (lambda t, k: t.nn.CosineEmbeddingLoss(0.1, **k), [X, Y, SIGNS]),
-    "cosine-embedding-one": (lambda t, k: t.nn.CosineEmbeddingLoss(**k), [X[0], Y[0], np.array(-1)]),
-    "triplet": (lambda t, k: t.nn.TripletMarginLoss(1.5, 3.0, **k), [X, Y, Z]),
-    "triplet-swap": (lambda t, k: t.nn.TripletMarginLoss(swap=True, **k), [X, Y, Z]),
-    "triplet-distance": (
-        lambda t, k: t.nn.TripletMarginWithDistanceLoss(
-            distance_function=lambda a, b: 1 - t.nn.functional.cosine_similarity(a, b), swap=True, **k
-        ),
-        [X, Y, Z],
-    ),
-    "poisson": (lambda t, k: t.nn.PoissonNLLLoss(full=True, **k), [X, HALVES]),
-    "poisson-mean": (lambda t, k: t.nn.PoissonNLLLoss(log_input=False, **k), [np.abs(X), HALVES]),
-    "gaussian": (lambda t, k: t.nn.GaussianNLLLoss(full=True, **k), [X, Y, np.abs(Z)]),
-    "gaussian-one": (lambda t, k: t.nn.GaussianNLLLoss(eps=0.5, **k), [X, Y, np.abs(Z[:, 0])]),
-}
-
-
-@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
-@pytest.mark.parametrize("case", LOSSES)
-def test_loss(case: str, reduction: str) -> None:
-    make, arrays = LOSSES[case]
-    found = []
-    for stack in (oracle, ddpgrad):
-        tensors = [stack.tensor(a).requires_grad_(i == 0) for i, a in enumerate(arrays)]
-        loss = make(stack, {"reduction": reduction})(*tensors)
-        loss.sum().backward()
-        found.append((loss, tensors[0].grad))
-    for expected, got in zip(*found, strict=True):
-        assert tuple(got.shape) == tuple(expected.shape)
-        np.testing.assert_allclose(got.detach().numpy(), expected.detach().numpy(), rtol=1e-7, atol=1e-9)
 
 
 @pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
