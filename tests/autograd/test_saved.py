@@ -221,6 +221,11 @@ def test_saved_values_by_name():
     y.grad_fn._raw_saved_self.register_hooks(lambda t: t * 2, same)
     with pytest.raises(RuntimeError, match="already been set"):
         y.grad_fn._raw_saved_self.register_hooks(same, same)
+    for hooks in ((same,), (1, 1)):
+        with pytest.raises(TypeError):
+            z.grad_fn._raw_saved_result.register_hooks(*hooks)
+    with pytest.raises(RuntimeError):
+        torch.autograd.SavedTensor()
     y.sum().backward()
     assert x.grad.tolist() == [4.0, 8.0]
     with pytest.raises(RuntimeError, match="already been freed"):

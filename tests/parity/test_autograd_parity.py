@@ -50,21 +50,6 @@ def function(torch: Any, forward: Any, backward: Any) -> Any:
 
 
 @program
-def view_made_without_recording(torch: Any) -> Iterator[Any]:
-    leaf = torch.ones(4, requires_grad=True)
-    for block in (torch.no_grad, torch.inference_mode):
-        a = leaf * 2
-        with block():
-            v = a[:2]
-        yield v.requires_grad, v.is_leaf, tried(lambda v=v: v.mul_(3)), tried(lambda v=v: v[0].zero_())
-        with torch.no_grad():
-            v.mul_(3)
-        yield a, tried(lambda v=v: v.grad_fn), tried(lambda v=v: (v * 2).sum()), repr(v)[:16]
-        a.mul_(2)
-        yield tried(lambda v=v: v.sum()), a
-
-
-@program
 def one_of_several_views(torch: Any) -> Iterator[Any]:
     for parts in (lambda a: a.unbind(), lambda a: a.split(1), lambda a: a.chunk(2)):
         a = torch.ones(2, 3, requires_grad=True) * 1
@@ -96,61 +81,6 @@ def view_that_a_function_returns(torch: Any) -> Iterator[Any]:
             )
             x.mul_(w)
             yield tried(lambda y=y: y.grad_fn is None), x
-
-
-@program
-def writes_through_views(torch: Any) -> Iterator[Any]:
-    leaf = torch.arange(6.0, requires_grad=True)
-    a = leaf * 1
-    v = a.view(2, 3)[1]
-    v *= 3
-    w = v[1:]
-    w += v[:1]
-    a.sum().backward()
-    yield a, leaf.grad
-    b = leaf.grad * 0
-    b.requires_grad_()
-    yield tried(lambda: b[0].zero_()), tried(lambda: b.view(2, 3).zero_())
-    x = torch.zeros(3)
-    v = x[1:]
-    x[1] = leaf[2]
-    yield v.requires_grad, torch.autograd.grad(v.sum(), leaf)
-    c = leaf * 1
-    c[:3] = c[3:] * 2
-    c[c > 4] = 5
-    yield torch.autograd.grad(c.sum(), leaf), c
-
-
-@program
-def shapes_in_place(torch: Any) -> Iterator[Any]:
-    leaf = torch.arange(4.0).view(2, 2).requires_grad_()
-    a = leaf * 1
-    b = a.view(4).view(2, 2)
-    b.t_()
-    b.mul_(torch.arange(4.0).view(2, 2))
-    yield torch.autograd.grad(a.sum(), leaf, retain_graph=True), b
-    c = (leaf * 1).view_as(leaf)
-    with torch.no_grad():
-        c.t_()
-    c.mul_(torch.arange(4.0).view(2, 2))
-    yield torch.autograd.grad(c.sum(), leaf), c
-    x = torch.zeros(1)
-    x.resize_(1, 2)
-    x.resize_(1, 2)
-    yield x._version, tried(lambda: leaf.resize_(1))
-
-
-@program
-def inference(torch: Any) -> Iterator[Any]:
-    with torch.inference_mode():
-        x = torch.ones(2)
-        w = torch.ones(2, requires_grad=True)
-        w.add_(1)
-        yield w.requires_grad, (w * 2).requires_grad, x.view(2)._is_view()
-    yield x.is_inference(), x.view(1, 2)._is_view(), tried(lambda: x._version)
-    v = torch.ones(2, requires_grad=True)
-    yield tried(lambda: v * x), (v + x).requires_grad, tried(lambda: x.requires_grad_()), (v * x.clone())
-    yield tried(lambda: x.add_(1))
 
 
 # -- hooks ----------------------------------------------------------------------------------
@@ -192,11 +122,6 @@ def what_hooks_return(torch: Any) -> Iterator[Any]:
         y = x * 2
         y.grad_fn.register_prehook(result)
         yield tried(lambda y=y: y.sum().backward()), x.grad
-    shapes: list[Any] = []
-    y = torch.ones(1, requires_grad=True) * torch.ones(3, dtype=torch.float64)
-    y.grad_fn.register_hook(lambda gi, go: shapes.append((gi[0].shape, gi[1] is None)))
-    y.sum().backward()
-    yield [(tuple(shape), none) for shape, none in shapes]
 
 
 @program
@@ -315,16 +240,6 @@ def what_forward_returns(torch: Any) -> Iterator[Any]:
     y, *rest = f.apply(x)
     y.sum().backward()
     yield rest, x.grad
-    x.grad = None
-    seen: list[Any] = []
-
-    def twice(ctx: Any, x: Any) -> Any:
-        y = x * 2
-        return y, y
-
-    a, b = function(torch, twice, lambda ctx, g, h: (seen.append((g, h)), g + h)[1]).apply(x)
-    a.sum().backward()
-    yield a is b, seen, x.grad
     for value in (None, 5, "text"):
         f = function(torch, lambda ctx, x, value=value: value, lambda ctx, g: g)
         yield tried(lambda f=f: f.apply(x))
@@ -339,17 +254,11 @@ def dirty_arguments(torch: Any) -> Iterator[Any]:
 
     f = function(torch, double, lambda ctx, g: g * 2)
     leaf = torch.ones(2, requires_grad=True)
-    yield tried(lambda: f.apply(leaf))
     with torch.no_grad():
         result = f.apply(leaf)
         yield result is leaf, result.requires_grad, leaf
     a = leaf * 1
-    yield f.apply(a) is a, a._version, torch.autograd.grad(a.sum(), leaf)
-    a = leaf * 1
-    part = a[:1]
-    yield f.apply(part) is part, torch.autograd.grad(a.sum(), leaf), a
-    forgot = function(torch, lambda ctx, x: (ctx.mark_dirty(x), x * 1)[1], lambda ctx, g: g)
-    yield tried(lambda: forgot.apply(leaf * 1))
+    yield f.apply(a) is a, a._version
 
 
 @program
@@ -364,30 +273,6 @@ def dirty_views_of_what_needs_no_gradient(torch: Any) -> Iterator[Any]:
         yield tried(lambda x=x, w=w, part=part: add_(part(x), w)), x.requires_grad
         if x.requires_grad:
             yield torch.autograd.grad((x * torch.arange(4.0)).sum(), w)
-
-
-@program
-def context(torch: Any) -> Iterator[Any]:
-    def forward(ctx: Any, x: Any, y: Any) -> Any:
-        ctx.mine = ctx.needs_input_grad, torch.is_grad_enabled()
-        ctx.save_for_backward(x, None)
-        return x * y
-
-    def backward(ctx: Any, g: Any) -> Any:
-        seen.append(
-            (ctx.needs_input_grad, len(ctx.next_functions), ctx.saved_tensors[1], torch.is_grad_enabled())
-        )
-        return g, None
-
-    seen: list[Any] = []
-    x = torch.ones(2, requires_grad=True) * 1
-    y = function(torch, forward, backward).apply(x, torch.ones(2))
-    yield y.grad_fn.mine, len(y.grad_fn.saved_tensors), y.grad_fn.name(), type(y.grad_fn).__name__
-    y.sum().backward()
-    yield seen, tried(lambda: y.grad_fn.saved_tensors), tried(lambda: y.sum().backward())
-    y = function(torch, forward, backward).apply(x, torch.ones(2))
-    x.add_(1)
-    yield tried(lambda: y.sum().backward()), tried(lambda: y.grad_fn.saved_tensors)
 
 
 # -- leaves and graphs ----------------------------------------------------------------------
@@ -408,24 +293,6 @@ def attributes(torch: Any) -> Iterator[Any]:
         x = torch.ones(2, requires_grad=True)
         yield name, tried(lambda x=x, name=name: delattr(x, name))
     yield tried(lambda: x.requires_grad_(1)), tried(lambda: copy.deepcopy(x * 2)), copy.deepcopy(x)
-
-
-@program
-def what_grad_holds(torch: Any) -> Iterator[Any]:
-    x = torch.ones(2, requires_grad=True)
-    x.grad = held = torch.ones(2)
-    (x * 2).sum().backward()
-    yield held, held._version, x.grad is held
-    x.grad = torch.ones(1).expand(2)
-    yield tried(lambda: (x * 2).sum().backward())
-    x.grad = None
-    (x * 2).sum().backward()
-    x.data = torch.ones(3)
-    yield tried(lambda: (x * 2).sum().backward())
-    x.grad = None
-    (x**3).sum().backward(create_graph=True)
-    first, x.grad = x.grad, None
-    yield first, first.grad_fn.name(), torch.autograd.grad(first.sum(), x)
 
 
 @program
@@ -452,13 +319,6 @@ def arguments_of_grad(torch: Any) -> Iterator[Any]:
     x = torch.tensor([1.0, 2.0], requires_grad=True)
     other = torch.ones(1, requires_grad=True)
     y = x * x
-    yield grad(y.sum(), [x, x], retain_graph=True), grad([y.sum(), y.sum()], x, retain_graph=True)
-    yield (
-        grad(y, [x, y], torch.ones(2), retain_graph=True),
-        grad(y, x, torch.eye(2), is_grads_batched=True, retain_graph=True),
-    )
-    yield grad(y.sum(), [x, other], allow_unused=True, retain_graph=True)
-    yield grad(y.sum(), [x, other], materialize_grads=True, retain_graph=True)
     for call in (
         lambda: grad([], x), lambda: grad(y.sum(), []), lambda: grad(y.sum(), other), lambda: grad(y.sum(), torch.ones(1)),
         lambda: grad(y, x), lambda: grad(y, x, torch.ones(3)), lambda: torch.autograd.backward([]),
@@ -467,8 +327,6 @@ def arguments_of_grad(torch: Any) -> Iterator[Any]:
         lambda: grad(y, x, None, is_grads_batched=True),
     ):  # fmt: skip
         yield tried(call)
-    edge = torch.autograd.graph.get_gradient_edge(y)
-    yield grad(y.sum(), edge, retain_graph=True), grad(edge, x, torch.ones(2)), tried(lambda: grad(edge, x))
     before = torch.autograd.graph.get_gradient_edge(x)
     z = x * 3
     with torch.no_grad():
@@ -517,137 +375,6 @@ def without_derivative(torch: Any) -> Iterator[Any]:
     y = torch.ones(1, requires_grad=True).scatter_reduce(0, torch.tensor([0, 0]), source, "prod")
     (g,) = torch.autograd.grad(y, source, create_graph=True)
     yield g, tried(lambda: g.sum().backward())
-
-
-@program
-def saved_tensors(torch: Any) -> Iterator[Any]:
-    graph = torch.autograd.graph
-    x = torch.ones(2, requires_grad=True)
-
-    def made_within(pack: Any, unpack: Any = lambda t: t) -> Any:
-        with graph.saved_tensors_hooks(pack, unpack):
-            return (x.exp() * x).sum()
-
-    yield torch.autograd.grad(made_within(lambda t: t * 2, lambda t: t), x)
-    yield tried(lambda: made_within(lambda t: {}[0])), tried(lambda: made_within(lambda t: t.add_(1)))
-    for unpack in (lambda t: 5, lambda t: {}[0]):
-        yield tried(lambda unpack=unpack: made_within(lambda t: t, unpack).backward())
-    with graph.disable_saved_tensors_hooks("none here"):
-        yield tried(lambda: made_within(lambda t: t))
-    y = x.exp()
-    raw = y.grad_fn._raw_saved_result
-    yield tried(lambda: raw.register_hooks(lambda t: t)), tried(lambda: raw.register_hooks(1, 1))
-    raw.register_hooks(lambda t: t * 2, lambda t: t)
-    yield tried(lambda: raw.register_hooks(lambda t: t, lambda t: t)), torch.autograd.grad(y.sum(), x)
-    yield tried(lambda: torch.autograd.SavedTensor()), tried(lambda: y.grad_fn._saved_result)
-    with graph.allow_mutation_on_saved_tensors():
-        a = x * 1
-        y = (a**2).sum()
-        a.sin_()
-        yield torch.autograd.grad(y, x, retain_graph=True)
-        yield tried(lambda: graph.allow_mutation_on_saved_tensors().__enter__())
-    yield tried(lambda: y.backward())
-
-
-@program
-def modes(torch: Any) -> Iterator[Any]:
-    x = torch.ones(1, requires_grad=True)
-
-    @torch.no_grad()
-    def steps() -> Iterator[Any]:
-        sent = yield torch.is_grad_enabled()
-        try:
-            yield sent, torch.is_grad_enabled()
-        except ValueError:
-            yield "caught", torch.is_grad_enabled()
-
-    going = steps()
-    yield (
-        next(going),
-        torch.is_grad_enabled(),
-        going.send(3),
-        going.throw(ValueError()),
-        torch.is_grad_enabled(),
-    )
-    for wrap in (torch.no_grad(), torch.no_grad, torch.set_grad_enabled(False), torch.inference_mode()):
-        yield wrap(lambda: (x * 2).requires_grad)(), torch.is_grad_enabled()
-    with torch.autograd.set_multithreading_enabled(False):
-        yield torch.autograd.grad_mode.set_multithreading_enabled(True) is None
-    with torch.no_grad():
-        yield [t.requires_grad for t in (x.view(1), x.t(), x[0], x.detach(), x.clone(), x * 2, *x.unbind())]
-
-
-@program
-def deep_graphs(torch: Any) -> Iterator[Any]:
-    x = torch.ones(1, requires_grad=True)
-    y = x
-    for _ in range(20_000):
-        y = y + 1
-    y.backward()
-    yield x.grad
-    f = function(torch, lambda ctx, x: x + 1, lambda ctx, g: g)
-    y = x
-    for _ in range(5_000):
-        y = f.apply(y)
-    del y
-
-    def nested(x: Any) -> Any:
-        def forward(ctx: Any, x: Any) -> Any:
-            with torch.enable_grad():
-                ctx.inner = x.detach().requires_grad_() - 1
-            return ctx.inner.detach()
-
-        def backward(ctx: Any, g: Any) -> Any:
-            if ctx.inner == -1:
-                raise ValueError("at the bottom")
-            if ctx.inner > 0.5:
-                with torch.enable_grad():
-                    made.apply(ctx.inner).sum().backward()
-            return g
-
-        made = function(torch, forward, backward)
-        return made.apply(x)
-
-    for depth in (300.0, 0.0):
-        x = torch.tensor(depth, requires_grad=True)
-        yield tried(lambda x=x: nested(x).backward()), x.grad, torch.is_grad_enabled()
-
-
-@program
-def checkpoints(torch: Any) -> Iterator[Any]:
-    import importlib
-
-    checkpoint = importlib.import_module(f"{torch.__name__}.utils.checkpoint").checkpoint
-    x = torch.ones(2, requires_grad=True)
-    for reentrant in (False, True):
-
-        def run(f: Any, *args: Any, reentrant: bool = reentrant, **kwargs: Any) -> Any:
-            return checkpoint(f, *args, use_reentrant=reentrant, **kwargs)
-
-        y, *rest = run(lambda x: (x * x, "text", None, 3), x)
-        y.sum().backward()
-        yield rest, x.grad
-        x.grad = None
-        run(lambda x: run(lambda z: z.exp(), x * 2) * x, x).sum().backward()
-        yield x.grad
-        y = run(lambda x: x.exp() * x, x).sum()
-        y.backward()
-        yield tried(lambda y=y: y.backward()), tried(lambda: torch.autograd.grad(run(torch.exp, x).sum(), x))
-        yield (
-            tried(lambda: run(lambda x, k: x * k, x, k=3)),
-            tried(lambda: run(torch.exp, torch.ones(2)).requires_grad),
-        )
-        with torch.no_grad():
-            yield run(torch.exp, x)
-        x.grad = None
-    calls: list[int] = []
-
-    def differs(x: Any) -> Any:
-        calls.append(1)
-        return x.exp() if len(calls) == 1 else x[:1].exp()
-
-    yield tried(lambda: checkpoint(differs, x, use_reentrant=False).sum().backward())
-    yield tried(lambda: checkpoint(torch.exp, x, use_reentrant=False, determinism_check="x"))
 
 
 def outcome(run: Program, torch: Any) -> list[Any]:
