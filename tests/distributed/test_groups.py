@@ -105,3 +105,17 @@ def test_an_exchange_moves_only_what_is_for_others():
         assert call.result.tolist() == np.concatenate(parts).tolist()
     by_process = np.add.reduceat(np.add.reduceat(table, [0, 1, 3], axis=0), [0, 1, 3], axis=1)
     assert (moved == by_process * 2).all()
+
+
+def test_a_group_that_is_made_again_has_its_own_limit_of_time(monkeypatch):
+    monkeypatch.setenv("DDPGRAD_TIMEOUT", "500")
+
+    def limits(given):
+        dist.init_process_group(timeout=given)
+        group = dist.group.WORLD
+        limit = group.communicator._port.transport.timeout
+        dist.destroy_process_group()
+        return limit
+
+    found = dist.simulate(lambda: [limits(given) for given in (7.0, 8.0, None)], 1)
+    assert found == [[7.0, 8.0, 500.0]]

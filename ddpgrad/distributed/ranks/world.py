@@ -81,7 +81,7 @@ class World:
                 self._exits = ExitWatch(self)
                 if self.met is not None:
                     self.met.all_joined()
-        elif timeout is not None:
+        else:
             transport.timeout = limit(timeout)
         return transport
 

@@ -53,8 +53,8 @@ class NcclTransport(Transport):
     name = "nccl"
 
     def __init__(self, launch: Launch, host: Transport) -> None:
-        super().__init__(launch, host.timeout)
         self._host = host
+        super().__init__(launch, host.timeout)
         reason = missing()
         if reason is None and len(launch.ranks) != 1:
             reason = "several ranks share a process; start as many processes as ranks"
@@ -78,6 +78,14 @@ class NcclTransport(Transport):
         numbers = self._from_first(np.array(list(made), np.int64)).tolist()
         unique = bytes(n % 256 for n in numbers) if isinstance(made, bytes) else tuple(numbers)
         self._comm = nccl.NcclCommunicator(launch.world_size, unique, launch.ranks.start)
+
+    @property
+    def timeout(self) -> float:  # what is waited for is waited for there
+        return self._host.timeout
+
+    @timeout.setter
+    def timeout(self, seconds: float) -> None:
+        self._host.timeout = seconds
 
     def post(self, calls: Sequence[Call]) -> Pending:
         call = calls[0]
