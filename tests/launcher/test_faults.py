@@ -90,6 +90,77 @@ def test_threads_of_a_rank_use_groups_of_their_own(ddprun, mode, end, request):
         assert [result.out.count(f"sum {i} {10 * i}.0") for i in (1, 2)] == [4, 4]
 
 
+# Threads of each rank call collectives of one group when they like.
+SHARED = """
+import threading
+import ddpgrad as torch
+import ddpgrad.distributed as dist
+dist.init_process_group()
+def work(i):
+    wrong = 0
+    for step in range(300):
+        x = torch.full((SIZE,), i * 1000.0 + step)
+        dist.all_reduce(x)
+        wrong += x[0].item() != 2 * (i * 1000.0 + step)
+    assert not wrong, "sums of another thread"
+for i in range(2):
+    threading.Thread(target=work, args=(i,)).start()
+"""
+
+
+@pytest.mark.parametrize(
+    ("mode", "size"), thinned([*product(MODES, (4, 100_000))], ("debug", 4), ("processes", 100_000))
+)
+def test_threads_of_a_rank_that_share_a_group_get_no_others_sums(ddprun, mode, size, request):
+    if mode == "mpi":
+        request.getfixturevalue("mpiexec")
+    script = ddprun.script(SHARED.replace("SIZE", str(size)), prelude="")
+    result = ddprun.run("-n", "2", *MODES[mode], "--timeout", str(patience()), script)
+    assert "sums of another thread" not in result.err
+    if result.code:
+        assert result.code == 1 and "calls collectives of one group from two threads at once" in result.err
+
+
+# What is begun in order may be waited for by any thread, and messages with tags may be sent by any.
+WAITING = """
+import threading
+import ddpgrad as torch
+import ddpgrad.distributed as dist
+dist.init_process_group()
+other = 1 - dist.get_rank()
+def write(tag):
+    for i in range(20):
+        x, y = (torch.full((3 if i % 2 else 50_000,), value) for value in (float(tag + i), 0.0))
+        sending = dist.isend(x, other, tag=tag)
+        dist.recv(y, other, tag=tag)
+        sending.wait()
+        assert (x == y).all(), (tag, i)
+def wait(works):
+    for work in works:
+        work.wait()
+writers = [threading.Thread(target=write, args=(tag,)) for tag in (100, 200)]
+for thread in writers: thread.start()
+for _ in range(10):
+    xs = [torch.full((50_000 if i % 3 else 5,), float(i)) for i in range(20)]
+    works = [dist.all_reduce(x, async_op=True) for x in xs]
+    waiters = [threading.Thread(target=wait, args=(works[::step],)) for step in (1, -1)]
+    for thread in waiters: thread.start()
+    dist.all_reduce(y := torch.ones(70_000))
+    for thread in waiters: thread.join()
+    assert (y == 2).all() and all((x == 2 * i).all() for i, x in enumerate(xs))
+for thread in writers: thread.join()
+print("well")
+"""
+
+
+@pytest.mark.parametrize("mode", thinned(["processes", "debug"], "processes"))
+def test_threads_wait_for_works_and_messages_at_once(ddprun, mode):
+    script = ddprun.script(WAITING, prelude="")
+    result = ddprun.run("-n", "2", *MODES[mode], "--timeout", str(patience()), script)
+    assert result.code == 0, result.err
+    assert result.out.count("well") == 2
+
+
 @pytest.mark.parametrize("way", thinned(["raise ValueError", "sys.exit"], "sys.exit"))
 def test_an_endless_message_is_cut_and_still_understood(ddprun, way):
     result = ddprun.run("-n", "2", ddprun.script(f"\nif rank == 1: {way}('x' * 3_000_000)\nwait()\n"))

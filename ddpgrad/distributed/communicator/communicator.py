@@ -10,14 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from math import prod
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from ...backend.device import capturing
 from ...core.taping import untaped
 from ..protocol import guard, plain_data, tree
-from ..transports.base import Pending
 from ..transports.calls import (
     NOTHING,
     Allocate,
@@ -31,16 +30,13 @@ from ..transports.calls import (
     ReduceScatter,
     counts_between,
 )
-from ..transports.mail import ANY, Message
 from .arrays import check_array, filled, in_order, new, refuse_objects, write_back
-from .port import DONE, Alone, ArrayWork, Port, ignore, never, refuse
-
-_COLLECTIVE = "it calls a collective of its own"
+from .port import COLLECTIVE, DONE, Alone, ArrayWork, Mail, Port, Turn, ignore, never, refuse
 
 __all__ = ["Alone", "ArrayWork", "Communicator", "Port"]
 
 
-class Communicator:
+class Communicator(Mail):
     """The collectives and messages of one logical rank.
 
     rank    this rank's number, 0 to size - 1
@@ -50,7 +46,7 @@ class Communicator:
     models  how many models have had their gradients averaged here
     """
 
-    __slots__ = ("_checked", "_leave", "_note", "_now", "_port", "_submit", "models", "name", "rank", "size", "transport")  # fmt: skip
+    __slots__ = ("_checked", "_leave", "_note", "_now", "_port", "_submit", "_turn", "models", "name", "rank", "size", "transport")  # fmt: skip
 
     def __init__(
         self,
@@ -69,6 +65,7 @@ class Communicator:
         self._submit = port.submit
         self._now: Callable[..., bool] = getattr(port, "now", never)
         self._leave = leave
+        self._turn = Turn()
         self.models = 0
         self._checked: set[guard.Signature] = set()  # sums that are defined for their dtype
 
@@ -100,7 +97,7 @@ class Communicator:
                 meaning for the dtype
         label   a name of the array (its parameters); compared between ranks, shown in errors
         """
-        untaped(_COLLECTIVE)
+        untaped(COLLECTIVE)
         # The shortest way for plain memory, which is what buckets are; `_in_place` says the same for any array.
         if async_op or type(array) is not np.ndarray or not array.flags.carray or capturing.now is not None:
             check_array(f"all_reduce({op})", array, writes=True)
@@ -119,8 +116,14 @@ class Communicator:
         self._note(signature)
         if array.ndim != 1:
             array = array.reshape(-1)
-        if not self._now(signature, array, array):
-            self._submit(Reduce(signature, array, op)).wait()
+        turn = self._turn
+        if not turn.take(False):
+            turn.refuse(self._port, self.rank, signature)
+        try:
+            if not self._now(signature, array, array):
+                self._submit(Reduce(signature, array, op)).wait()
+        finally:
+            turn.free()
         return DONE
 
     def broadcast(
@@ -200,38 +203,6 @@ class Communicator:
             signature, in_order(array), result, background,
             lambda flat: AllToAll(signature, flat, result, counts, background), counts.fixed,
         )  # fmt: skip
-
-    def send(self, array: np.ndarray, dst: int, tag: int = 0) -> ArrayWork:
-        """Send `array` to rank `dst`; its `recv` must have as many elements of the same dtype.
-
-        The work is complete when `array` may be changed.
-        """
-        self._check_rank("send: dst", dst)
-        if dst == self.rank:
-            raise ValueError(f"send: rank {dst} cannot send to itself")
-        check_array("send", array)
-        fields = guard.signature(f"send(dst={dst}, tag={tag})", array.dtype, array.shape).fields
-        flat = in_order(array)
-        return ArrayWork(self._mail("send", Message(flat, self.rank, dst, tag, fields)))
-
-    def recv(self, array: np.ndarray, src: int | None = None, tag: int = 0) -> tuple[ArrayWork, Message]:
-        """Receive into `array` from rank `src`, or from any; the message's `source` says from whom."""
-        if src is not None:
-            self._check_rank("recv: src", src)
-            if src == self.rank:
-                raise ValueError(f"recv: rank {src} cannot receive from itself")
-        check_array("recv", array, writes=True)
-        name = f"recv(src={'any' if src is None else src}, tag={tag})"
-        fields = guard.signature(name, array.dtype, array.shape).fields
-        flat = array.reshape(-1) if array.flags.c_contiguous else np.empty(array.size, array.dtype)
-        message = Message(flat, ANY if src is None else src, self.rank, tag, fields)
-        finish = None if array.flags.c_contiguous else partial(write_back, array, flat)
-        return ArrayWork(self._mail("receive", message), finish), message
-
-    def _mail(self, end: Literal["send", "receive"], message: Message) -> Pending:
-        untaped(_COLLECTIVE)
-        self._note(guard.describe(message.fields))
-        return getattr(self._port, end)(message)
 
     def gather(self, array: np.ndarray, dst: int = 0, label: str = "") -> list[np.ndarray] | None:
         """The arrays of all ranks, by rank, on rank `dst`; None on the others."""
@@ -351,16 +322,25 @@ class Communicator:
         call: Callable[[np.ndarray], Call], known: bool = True,
     ) -> ArrayWork:  # fmt: skip
         """Begin what `call` makes of `array`; the elements of both are in order. known: the signature says all else."""
-        untaped(_COLLECTIVE)
+        untaped(COLLECTIVE)
         if capturing.now is not None:
             from . import captured  # here, as few programs capture
 
             captured.check(signature, array, self.transport, self.size, self.all_reduce)
         self._note(signature)
-        plain = type(array) is np.ndarray and array.flags.carray and result.flags.carray
-        if known and plain and not background and self._now(signature, array, result):
-            return DONE
-        return ArrayWork(self._submit(call(array)))
+        turn = self._turn
+        if not turn.take(False):
+            turn.refuse(self._port, self.rank, signature)
+        try:
+            plain = type(array) is np.ndarray and array.flags.carray and result.flags.carray
+            if known and plain and not background and self._now(signature, array, result):
+                return DONE
+            pending = self._submit(call(array))
+            if not background:
+                pending.wait()
+        finally:
+            turn.free()
+        return ArrayWork(pending)
 
     def _in_place(
         self, signature: guard.Signature, array: np.ndarray, background: bool,
@@ -392,7 +372,3 @@ class Communicator:
             signature, flat, rows, background, lambda flat: Gather(signature, flat, rows, background)
         )
         return rows.reshape(self.size, *array.shape), work
-
-    def _check_rank(self, what: str, rank: int) -> None:
-        if not 0 <= rank < self.size:
-            raise ValueError(f"{what} must be a rank from 0 to {self.size - 1}, got {rank}")

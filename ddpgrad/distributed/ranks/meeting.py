@@ -68,6 +68,7 @@ class Seat:
 
     def __init__(self, meeting: Meeting, local: int) -> None:
         self._meeting = meeting
+        self.transport = meeting.transport
         self._local = local
 
     def submit(self, call: Call) -> Pending:

@@ -221,7 +221,7 @@ def watched(port: Port) -> Port:
 class _WatchedPort:
     def __init__(self, port: Port) -> None:
         self._port = port
-        self.send, self.receive = port.send, port.receive
+        self.transport, self.send, self.receive = port.transport, port.send, port.receive
 
     def submit(self, call: Call) -> Pending:
         if not spans.recorders:

@@ -9,6 +9,7 @@ memory.
 from __future__ import annotations
 
 import struct
+import threading
 import time
 from collections import deque
 from collections.abc import Iterator
@@ -38,7 +39,7 @@ def room_for(world_size: int) -> int:
 class Mailbox:
     """The rings of one job on one host, in the sparse bytes of its control page.
 
-    Whoever waits moves all messages on.
+    Whoever waits moves all messages on, one thread at a time.
     """
 
     def __init__(self, launch: Launch, control: Control, letters: Letters) -> None:
@@ -48,35 +49,39 @@ class Mailbox:
         self.timeout = float("inf")
         self._outgoing: dict[int, tuple[deque[Delivery], Iterator[None]]] = {}
         self._incoming: dict[int, Iterator[None]] = {}
+        self._moving = threading.Lock()
 
     def send(self, message: Message) -> Delivery:
         """Begin to write `message` into its ring."""
         sending = Delivery(message, message.source, self.progress)
         start = self._start(message.source, message.target)
-        if start not in self._outgoing:
-            self._control.take(start, _RING)
-            queue: deque[Delivery] = deque()
-            self._outgoing[start] = queue, self._writing(start, queue)
-        queue, writing = self._outgoing[start]
-        queue.append(sending)
-        next(writing)
+        with self._moving:
+            if start not in self._outgoing:
+                self._control.take(start, _RING)
+                queue: deque[Delivery] = deque()
+                self._outgoing[start] = queue, self._writing(start, queue)
+            queue, writing = self._outgoing[start]
+            queue.append(sending)
+            next(writing)
         return sending
 
     def receive(self, message: Message) -> Delivery:
         """Take the first message that answers, or wait for it."""
-        receiving = self._letters.receive(message, self.progress)
-        if not receiving.done:
-            for source in range(self._launch.world_size) if message.source == ANY else (message.source,):
-                start = self._start(source, message.target)
-                if source not in self._launch.ranks and start not in self._incoming:
-                    self._control.take(start, _RING)  # looking at it takes memory too
-                    self._incoming[start] = self._reading(start, source, message.target)
-            self._move()
+        with self._moving:
+            receiving = self._letters.receive(message, self.progress)
+            if not receiving.done:
+                for source in range(self._launch.world_size) if message.source == ANY else (message.source,):
+                    start = self._start(source, message.target)
+                    if source not in self._launch.ranks and start not in self._incoming:
+                        self._control.take(start, _RING)  # looking at it takes memory too
+                        self._incoming[start] = self._reading(start, source, message.target)
+                self._move()
         return receiving
 
     def progress(self, waiting: Delivery) -> None:
         """Move all messages on, since others may wait for one of them; raise if `waiting` cannot come."""
-        self._move()
+        with self._moving:
+            self._move()
         if waiting.done or waiting.error is not None:
             return
         message, launch = waiting.message, self._launch
@@ -92,7 +97,8 @@ class Mailbox:
                 ranks = [launch.world_rank(r) for p in procs for r in launch.block(p) if other in (ANY, r)]
                 raise guard.stalled(dict.fromkeys(ranks, ()), waits, self.timeout)
         except DistributedError:
-            self._move()  # what it wrote before it ended may have become visible just now
+            with self._moving:
+                self._move()  # what it wrote before it ended may have become visible just now
             if not waiting.done:
                 raise
 

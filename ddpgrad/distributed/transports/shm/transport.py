@@ -9,6 +9,7 @@ area, piece by piece.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import deque
 from collections.abc import Sequence
@@ -66,6 +67,7 @@ class ShmTransport(Transport):
         self.slots = Slots(memory[scratch:], world)
         self.windows = Windows(launch, job)
         self.under_way: deque[Collective] = deque()
+        self._moving = threading.Lock()  # whose holder moves the first of them: several threads may wait
         self.alone = len(self.ranks) == 1
         self._shares = InShares(self)
         at_once = AtOnce(self)
@@ -161,33 +163,42 @@ class ShmTransport(Transport):
         """Do what can be done without waiting, in the order in which collectives were posted."""
         control = self.control
         try:
-            while self.under_way:
-                head = self.under_way[0]
-                column, target = head.need
+            while (head := self._head()) is not None:
+                need = column, target = head.need
                 if not control.reached(column, target):
                     head.began = head.began or time.monotonic()
                     control.check(column, target, head.number, head.began, self.timeout)
                     return
                 head.began = 0.0
-                head.step()
-                if head.complete:
-                    self.under_way.popleft()
+                self._move(head, need)
         except DistributedError as error:
             raise self.failed(error) from None
 
     def finish(self, number: int) -> None:
         """Return when the collective `number`, and so all before it, is complete."""
-        control, under_way = self.control, self.under_way
+        control = self.control
         try:
-            while under_way and under_way[0].number <= number:
-                head = under_way[0]
-                column, target = head.need
-                control.wait(column, target, head.number, self.timeout)
-                head.step()
-                if head.complete:
-                    under_way.popleft()
+            while (head := self._head()) is not None and head.number <= number:
+                need = head.need
+                control.wait(*need, head.number, self.timeout)
+                self._move(head, need)
         except DistributedError as error:
             raise self.failed(error) from None
+
+    def _head(self) -> Collective | None:
+        """The first collective under way."""
+        try:
+            return self.under_way[0]
+        except IndexError:
+            return None
+
+    def _move(self, head: Collective, need: Need) -> None:
+        """Let `head` go on, which has what it needed, unless another thread has done so."""
+        with self._moving:
+            if not head.complete and head.need == need:
+                head.step()
+                if head.complete:
+                    self.under_way.popleft()
 
     def agree(self, number: int, signature: Signature) -> None:
         """Raise MismatchError unless all ranks called the same under `number`."""
