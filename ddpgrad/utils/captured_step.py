@@ -9,6 +9,7 @@ from typing import Any
 
 from ..autograd import anomaly_mode
 from ..autograd.grad_mode import is_grad_enabled
+from ..backend.dtype import get_default_dtype
 from ..core.taping import taping
 from ..core.tensor import Tensor
 from ..ops.dispatch.autocast import casting
@@ -68,7 +69,7 @@ class CapturedStep:
     def _kind(self, leaves: list[Any], tree: Any) -> _Kind | None:
         """What is known for inputs like these; None where there are too many kinds."""
         casts = (tuple(autocast.enabled.items()), tuple(autocast.dtypes.items())) if casting else ()
-        key = (tree, is_grad_enabled(), casts, *map(_described, leaves))
+        key = (tree, is_grad_enabled(), get_default_dtype(), casts, *map(_described, leaves))
         kind = self._kinds.get(key)
         if kind is None:
             if len(self._kinds) == _MOST_KINDS:
@@ -160,9 +161,9 @@ def captured_step(
     steps. What cannot be captured runs eagerly, with one warning that says why (`step.why_not`): reading a value (`.item()`);
     on a GPU inputs on the host, an optimizer without `capturable=True`, `GradScaler` without a fused optimizer.
 
-    What else the function does on the host happens at the capture only: keep logging and counting outside. On a CPU numbers
-    and flags of the modules that are called are compared before each step, schedulers may be stepped within, and the
-    communication of `DistributedDataParallel` goes on as always.
+    What else the function does on the host happens at the capture only: keep logging and counting outside. On a CPU what its
+    Python has read (attributes and members of the modules that are called, what functions close over, globals) is compared before
+    each step, schedulers may be stepped within, and the communication of `DistributedDataParallel` goes on as always.
 
     device: "cpu" or "cuda"; by default where the inputs are.
     """

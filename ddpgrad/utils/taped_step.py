@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,9 +16,9 @@ from ..ops.dispatch.tape_code import Code
 from ..ops.dispatch.tape_entries import Slot, same
 from ..optim.optimizer import Optimizer
 from . import _pytree
+from .surroundings import SIMPLE, Guard, Place, drawn, places, steady
 
 _MOST_RECORDINGS = 4  # in which two neighbours must be the same
-_SIMPLE = (bool, int, float, str, type(None))
 
 
 class _Output:
@@ -55,6 +55,7 @@ class TapedStep:
         self._taken: _Taken | None = None
         self._recordings = 0
         self._modules: dict[int, Module] = {}
+        self._read: list[Place] = []  # of Python, in the step that was recorded last
         self._code: Code | None = None
         self._changed: Callable[[], str | None] = lambda: None
         self.failure: str | None = None
@@ -82,11 +83,14 @@ class TapedStep:
         inputs = [leaf._array for leaf in own if isinstance(leaf, Tensor)]
         tape = Recording(inputs, tensors, lambda: [_plain(group) for group in groups])
         handle = register_module_forward_pre_hook(self._note)
+        numbers = drawn()
         try:
             with tape:
                 result = self._function(*args, **kwargs)
         finally:
             handle.remove()
+        if drawn() != numbers:
+            tape.fail("it draws random numbers of Python's or NumPy's own")
         for module, attributes in [before[key] for key in self._modules if key in before]:
             if not same(attributes, _plain(module.__dict__)):
                 tape.fail(f"it changes a number or flag of a {type(module).__name__}")
@@ -106,13 +110,15 @@ class TapedStep:
             tape.fail("it returns a tensor whose backward is not part of the step")
         tape.let_go()
         before, self._taken = self._taken, taken
+        read, self._read = self._read, places(self._function, self._modules.values())
         self._recordings += 1
         if tape.failure is not None:
             self.failure = tape.failure
         elif before is not None:
             unlike = before.difference(taken)
             if unlike is None:
-                self._code, self._changed = Code(tape, taken.places), guard(tape, self._modules.values())
+                self._code = Code(tape, taken.places)
+                self._changed = guard(tape, self._modules.values(), steady(read, self._read))
             elif self._recordings == _MOST_RECORDINGS:
                 self.failure = unlike
 
@@ -134,16 +140,9 @@ class TapedStep:
         )
 
 
-def hooked(hooks: Any) -> tuple[int, ...]:
-    """The numbers of the hooks of a module."""
-    if hooks is None:
-        return ()
-    return *hooks.pre, *hooks.post, *hooks.backward_pre, *hooks.backward, *hooks.on_node
-
-
 def _plain(attributes: dict[str, Any]) -> list[Any]:
     """Those that are numbers, flags or texts, with their names."""
-    return [(name, value) for name, value in attributes.items() if isinstance(value, _SIMPLE)]
+    return [(name, value) for name, value in attributes.items() if isinstance(value, SIMPLE)]
 
 
 def _alias(tensor: Tensor) -> Tensor:
@@ -153,35 +152,18 @@ def _alias(tensor: Tensor) -> Tensor:
     return out
 
 
-def guard(tape: Recording, modules: Any) -> Callable[[], str | None]:
-    """A function that compares what a replay relies on with what it was: tensors, and plain attributes of modules."""
-    scope: dict[str, Any] = {}
-    lines = ["def changed():"]
-
-    def check(condition: str, said: str) -> None:
-        lines.append(f"    if not ({condition}): return {said!r}")
-
-    for i, tensor in enumerate(tape.loaded()):
-        scope[f"t{i}"], scope[f"d{i}"] = tensor, tensor._array.dtype
+def guard(tape: Recording, modules: Iterable[Module], read: Iterable[Place]) -> Callable[[], str | None]:
+    """A function that compares what a replay relies on with what it was: tensors, modules, and what Python has read."""
+    guard = Guard()
+    for tensor in tape.loaded():
+        t, dtype = guard.name(tensor), guard.name(tensor._array.dtype)
         shape = tensor._array.shape
-        kind = f"t{i}._array.shape == {shape} and t{i}._array.dtype is d{i}"
-        check(
-            f"{kind} and t{i}._requires_grad is {tensor._requires_grad}",
+        guard.check(
+            f"{t}._array.shape == {shape} and {t}._array.dtype is {dtype} and {t}._requires_grad is {tensor._requires_grad}",
             f"a tensor of shape {list(shape)} has changed",
         )
-    for i, leaf in enumerate(tape.grads_before):
-        scope[f"g{i}"] = leaf
-        check(f"g{i}._grad is not None", "a gradient that the step uses is not there")
-    for i, module in enumerate(modules):
-        scope[f"m{i}"] = module.__dict__
-        scope[f"h{i}"], scope["hooked"] = hooked(module._hooks), hooked
-        seen = (
-            f"hooked(m{i}['_hooks']) == h{i}" if module._hooks is not None else f"m{i}.get('_hooks') is None"
-        )
-        check(seen, f"hooks of a {type(module).__name__} have changed")
-        for name, value in module.__dict__.items():
-            if isinstance(value, _SIMPLE) and value == value:
-                scope[f"m{i}_{name}"] = value
-                check(f"m{i}[{name!r}] == m{i}_{name}", f"{name} of a {type(module).__name__} has changed")
-    exec("\n".join([*lines, "    return None"]), scope)
-    return scope["changed"]
+    for leaf in tape.grads_before:
+        guard.check(f"{guard.name(leaf)}._grad is not None", "a gradient that the step uses is not there")
+    guard.modules(modules)
+    guard.places(read)
+    return guard.made()

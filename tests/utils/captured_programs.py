@@ -1,6 +1,7 @@
 """Training steps that a captured step repeats, and some that it cannot."""
 
 import copy
+import random
 from collections.abc import Callable
 from typing import Any
 
@@ -222,6 +223,13 @@ def a_branch():
 def numpy_behind_its_back():
     model = Net()
     return usual(model, sgd(model), lambda x, y: (model(x) * torch.tensor(abs(x.numpy()[:, :3]))).mean())
+
+
+@refused("it draws random numbers of Python's or NumPy's own")
+def a_coin():
+    model = Net()
+    random.seed(0)  # the first draws are on one side
+    return usual(model, sgd(model), lambda x, y: of(model)(x, y) * (1 if random.random() < 0.9 else 2))
 
 
 @refused("it sets an option of an optimizer")

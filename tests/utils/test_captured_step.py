@@ -1,6 +1,7 @@
 """A captured step on a CPU: the same bits as eager steps, or an eager step and the reason why."""
 
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -8,6 +9,8 @@ import pytest
 from captured_programs import CAPTURED, REFUSED, Net, Program, of, sgd, usual
 
 import ddpgrad as torch
+import ddpgrad.nn.functional as F
+from ddpgrad import nn
 from ddpgrad.core.taping import taping
 
 
@@ -73,6 +76,83 @@ def test_what_changes_between_steps_is_noticed():
     with pytest.warns(UserWarning, match="changed"):
         captured_losses = run(True)
     assert captured_losses == run(False)
+
+
+class Scaled(nn.Module):
+    """A layer whose forward reads what no tensor says."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.scales, self.mask = nn.Linear(6, 3), [1.0, 2.0], torch.ones(3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return factor * self.layer(x) * self.scales[0] * self.mask
+
+
+def double(module: nn.Module, args: Any, out: torch.Tensor) -> torch.Tensor:
+    return out * 2
+
+
+factor = 1.0
+
+
+def _set_factor(net: Any, read: dict[str, Any]) -> Any:
+    global factor
+    factor = 2.0
+
+
+# What is done to the model, or to what the step reads, once it is replayed; something that is to be undone.
+CHANGES: dict[str, Callable[[Any, dict[str, Any]], Any]] = {
+    "a closure": lambda net, read: read.update(weight=3.0),
+    "a tensor of a closure": lambda net, read: read.update(classes=torch.tensor([1.0, 2.0, 3.0])),
+    "a global": _set_factor,
+    "a list of a module": lambda net, read: net[0].scales.__setitem__(0, 3.0),
+    "a tensor of a module": lambda net, read: setattr(net[0], "mask", torch.tensor([1.0, 0.0, 1.0])),
+    "a parameter": lambda net, read: setattr(net[0].layer, "bias", nn.Parameter(torch.ones(3))),
+    "a child": lambda net, read: net.__setitem__(1, nn.Tanh()),
+    "a new child": lambda net, read: net.append(nn.Tanh()),
+    "a child less": lambda net, read: net.__delitem__(1),
+    "a forward": lambda net, read: setattr(net[1], "forward", torch.tanh),
+    "a hook of all modules": lambda net, read: nn.modules.module.register_module_forward_hook(double),
+    "the default type": lambda net, read: torch.set_default_dtype(torch.float64),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_what_the_python_of_a_step_reads_is_compared(change: str, monkeypatch):
+    def run(capture: bool) -> list[Any]:
+        monkeypatch.setitem(globals(), "factor", 1.0)
+        torch.manual_seed(0)
+        net, read = nn.Sequential(Scaled(), nn.ReLU()), {"weight": 1.0, "classes": torch.ones(3)}
+        optimizer = torch.optim.SGD(net.parameters(), 0.1)
+
+        def step(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+            optimizer.zero_grad()
+            loss = F.cross_entropy(net(x), y, weight=read["classes"]) * read["weight"] * torch.ones(())
+            loss.backward()
+            optimizer.step()
+            return loss
+
+        called: Any = torch.captured_step(step, warmup=1) if capture else step
+        x = torch.arange(12.0).reshape(2, 6) / 12
+        undo, bits = None, []
+        try:
+            for i in range(9):
+                if i == 5:
+                    assert not capture or called.code
+                    undo = CHANGES[change](net, read)
+                loss = called(x, torch.tensor([0, 2]))
+                bits.append((str(loss.dtype), loss.item()))
+        finally:
+            torch.set_default_dtype(torch.float32)
+            if isinstance(undo, torch.utils.hooks.RemovableHandle):
+                undo.remove()
+        assert not capture or called.why_not is None
+        return bits
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert run(True) == run(False)
 
 
 def test_a_replay_that_fails_leaves_nothing_half_done():

@@ -38,7 +38,7 @@ class Hooks:
         return bool(self.pre or self.post or self.backward_pre or self.backward or self.on_node)
 
 
-_of_all_modules: RankLocal[Hooks] = RankLocal(Hooks)
+of_all_modules: RankLocal[Hooks] = RankLocal(Hooks)
 _NONE = Hooks()
 
 
@@ -53,7 +53,7 @@ of_all = _Flag()
 
 def _global() -> Hooks:
     of_all.raised = True
-    return _of_all_modules.get()
+    return of_all_modules.get()
 
 
 def register_module_forward_pre_hook(hook: Callable[..., Any]) -> RemovableHandle:
@@ -122,7 +122,7 @@ def add_backward(
     if hooks.on_node if full else hooks.backward:
         raise RuntimeError(
             "Cannot use both regular backward hooks and full backward hooks "
-            f"{'as global Module hooks' if hooks is _of_all_modules.get() else 'on a single Module'}. Please use only "
+            f"{'as global Module hooks' if hooks is of_all_modules.get() else 'on a single Module'}. Please use only "
             "one of them."
         )
     return add(hooks.backward if full else hooks.on_node, hook, prepend)
@@ -153,7 +153,7 @@ class _Both:
 def call(module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """`module.forward` with everything registered around it."""
     own = module._hooks or _NONE
-    every = _of_all_modules.get() if of_all.raised else _NONE
+    every = of_all_modules.get() if of_all.raised else _NONE
     if not own and not every:
         return module.forward(*args, **kwargs)
     return _call(module, _Both(every, own), args, kwargs)

@@ -81,8 +81,7 @@ class Members(MutableMapping[str, Any]):
 class Tree:
     """Owns parameters, buffers and further trees, by name. The base of `Module`.
 
-    Members are ordinary attributes, so that reading one costs no more than that; the tree
-    only keeps the names of each kind.
+    Members are ordinary attributes, so that reading one costs no more than that; the tree only keeps their names.
     """
 
     _non_persistent_buffers_set: set[str]
@@ -125,6 +124,7 @@ class Tree:
             own.pop(name, None)
         own.update(members)
         own[kind] = dict.fromkeys(members)
+        registration.changes[0] += 1
 
     # -- attributes ----------------------------------------------------------------------
 
@@ -150,7 +150,7 @@ class Tree:
         elif name in own.get(_MODULES, ()):
             if value is not None:
                 raise TypeError(_wrong_kind(value, "child module", name, "torch.nn.Module or None expected"))
-            own[name] = registration.replaced("module", self, name, None)
+            self._modules[name] = registration.replaced("module", self, name, None)
         elif (marked := isinstance(value, Buffer)) or name in own.get(_BUFFERS, ()):
             if value is not None and not isinstance(value, Tensor):
                 raise TypeError(_wrong_kind(value, "buffer", name, "torch.Tensor or None expected"))
@@ -197,6 +197,7 @@ class Tree:
     def __delattr__(self, name: str) -> None:
         object.__delattr__(self, name)
         self._unregister(name)
+        registration.changes[0] += 1
 
     def register_parameter(self, name: str, param: Parameter | None) -> None:
         """Add a parameter that `self.<name>` gives; None reserves the name."""
