@@ -360,6 +360,7 @@ less_equal = le
 long = int64
 memory_format = _MemoryFormat
 multiply = mul
+native_channel_shuffle = channel_shuffle
 negative = neg
 not_equal = ne
 range = _range

@@ -149,3 +149,72 @@ def test_causal_masks_begin_in_either_corner() -> None:
             F.scaled_dot_product_attention(q, k, k, bias, is_causal=True)
     with pytest.warns(UserWarning, match="NaNs"):
         causal_lower_right(5, 3)
+
+
+NAN, INF = math.nan, math.inf
+
+
+@pytest.mark.parametrize(
+    ("mode", "padding", "expected"),
+    [
+        ("bilinear", "zeros", [NAN, NAN]),
+        ("bilinear", "border", [2.0, 3.0]),  # NaN counts as the first place
+        ("bilinear", "reflection", [2.0, 2.0]),
+        ("nearest", "zeros", [0.0, 0.0]),
+        ("bicubic", "border", [NAN, NAN]),
+    ],
+)
+def test_a_place_that_is_no_number_is_sampled_as_in_pytorch(mode: str, padding: str, expected: Any) -> None:
+    x, grid = torch.tensor([[[[1.0, 2.0], [3.0, 4.0]]]]), torch.tensor([[[[NAN, 0.0], [INF, 0.0]]]])
+    if mode == "nearest":
+        grid[..., 1] = -0.5
+    out = F.grid_sample(x, grid, mode, padding, align_corners=False).flatten()
+    assert out.tolist() == pytest.approx(expected, nan_ok=True)
+
+
+def test_the_shuffles_keep_the_order_of_memory() -> None:
+    x = torch.rand(2, 8, 2, 3).to(memory_format=torch.channels_last)
+    for out in (F.pixel_shuffle(x, 2), F.pixel_unshuffle(x, 1), F.channel_shuffle(x, 4)):
+        assert out.is_contiguous(memory_format=torch.channels_last)
+    assert torch.equal(F.pixel_shuffle(x, 2), F.pixel_shuffle(x.contiguous(), 2))
+
+
+def test_counts_of_batches_that_are_not_in_a_state_get_memory() -> None:
+    norm = nn.BatchNorm1d(2, device="meta")
+    norm.load_state_dict({}, strict=False, assign=True)
+    assert norm.num_batches_tracked is not None and norm.num_batches_tracked.tolist() == 0
+
+
+def test_a_loss_over_no_classes_is_no_number_and_a_probability_of_none_has_an_endless_slope() -> None:
+    assert F.cross_entropy(torch.rand(5, 0), torch.rand(5, 0)).isnan()
+    target = torch.tensor([0.0, 1.0], requires_grad=True)
+    F.kl_div(torch.zeros(2), target, reduction="sum").backward()
+    assert target.grad is not None and target.grad.isfinite().tolist() == [False, True]
+
+
+def test_unit_sizes_of_a_grid_with_corners_are_warned_of() -> None:
+    with pytest.warns(UserWarning, match="affine_grid behavior has changed for unit-size grids"):
+        F.affine_grid(torch.rand(1, 2, 3), (1, 1, 2, 1), align_corners=True)
+    with pytest.warns(UserWarning, match="reduction='mean' instead"):
+        assert F.mse_loss(torch.ones(2), torch.zeros(2), reduction="elementwise_mean") == 1
+
+
+ONES = torch.ones
+REFUSED = [
+    (lambda: F.mse_loss(ONES(2), ONES(2) * 1j), NotImplementedError, "complex"),
+    (lambda: F.mse_loss(ONES(2).long(), ONES(2).long(), reduction="none"), NotImplementedError, "int64"),
+    (lambda: F.pad(ONES(3, 0, 5), (1, 1), "reflect"), RuntimeError, "2D or 3D"),
+    (lambda: F.pad(ONES(3, 0, 5, 5), (1, 1, 1, 1), "replicate"), RuntimeError, "3D or 4D"),
+    (lambda: F.unfold(ONES(1, 0, 5, 5), 2), RuntimeError, "3D or 4D"),
+    (lambda: F.interpolate(ONES(1, 0, 5, 5), 2), RuntimeError, "Non-empty 4D"),
+    (lambda: F.one_hot(torch.tensor([1]), -2), RuntimeError, "-1 or positive"),
+    (lambda: nn.RNN(2, 3, proj_size=1), ValueError, "proj_size argument is only supported for LSTM"),
+    (lambda: nn.Unflatten(1, (2, 5.0)), TypeError, "float at pos 1"),
+    (lambda: nn.Unflatten(1, 2), TypeError, "must be a tuple of ints"),
+]
+
+
+@pytest.mark.parametrize(("act", "error", "message"), REFUSED)
+def test_what_is_refused(act: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        act()

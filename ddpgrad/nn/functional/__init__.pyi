@@ -53,7 +53,10 @@ from .fold import (
     channel_shuffle as channel_shuffle, fold as fold, pixel_shuffle as pixel_shuffle,
     pixel_unshuffle as pixel_unshuffle, unfold as unfold,
 )
-from .grid import affine_grid as affine_grid, grid_sample as grid_sample
+from .grid import (
+    GRID_SAMPLE_INTERPOLATION_MODES as GRID_SAMPLE_INTERPOLATION_MODES,
+    GRID_SAMPLE_PADDING_MODES as GRID_SAMPLE_PADDING_MODES, affine_grid as affine_grid, grid_sample as grid_sample,
+)
 from .interpolation import (
     interpolate as interpolate, upsample as upsample, upsample_bilinear as upsample_bilinear,
     upsample_nearest as upsample_nearest,

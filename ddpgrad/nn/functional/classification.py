@@ -91,7 +91,7 @@ def _soft_cross_entropy(
     if reduction == "none":
         return losses
     total = losses.sum()
-    return total / (input.numel() // classes) if reduction == "mean" else total
+    return total / (losses.numel() if classes else 0) if reduction == "mean" else total
 
 
 def nll_loss(

@@ -304,9 +304,11 @@ def one_hot(input: Tensor, num_classes: int = -1) -> Tensor:
         raise RuntimeError(
             f"one_hot is only applicable to index tensor of type LongTensor, int64, got {input.dtype!r}"
         )
-    if num_classes < 0:
-        if not input.numel():
-            raise RuntimeError("Can not infer total number of classes from empty tensor.")
+    if num_classes <= 0 and not input.numel():
+        raise RuntimeError("Can not infer total number of classes from empty tensor.")
+    if num_classes < -1:
+        raise RuntimeError(f"one_hot(): num_classes must be -1 or positive, got {num_classes}")
+    if num_classes == -1:
         num_classes = int(input.max()) + 1
     if input.numel() and input.is_cpu:
         try:

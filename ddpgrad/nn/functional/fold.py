@@ -5,14 +5,15 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ... import Tensor, clone, permute, reshape, squeeze, transpose, unsqueeze
+from ... import Tensor, channels_last, clone, permute, reshape, squeeze, transpose, unsqueeze
+from ...backend.layout import order_of_images
 from ...backend.windows import Ints, convolved_size, per_dimension
 from ...ops.layers.fold import col2im, im2col
 
 
 def unfold(input: Tensor, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1) -> Tensor:
     """The patches of images (N, C, H, W), or of one (C, H, W), as columns: (N, C * kh * kw, patches)."""
-    if input.ndim not in (3, 4):
+    if input.ndim not in (3, 4) or 0 in input.shape[-3:]:
         raise RuntimeError(
             f"Expected 3D or 4D (batch mode) tensor with possibly 0 batch size and other non-zero dimensions for "
             f"input, but got: {list(input.shape)}"
@@ -87,7 +88,7 @@ def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
         return clone(input)
     split = reshape(input, (*lead, channels // (r * r), r, r, height, width))
     moved = permute(split, *range(n + 1), n + 3, n + 1, n + 4, n + 2)
-    return reshape(moved, (*lead, channels // (r * r), height * r, width * r))
+    return _lying_as(input, reshape(moved, (*lead, channels // (r * r), height * r, width * r)))
 
 
 def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Tensor:
@@ -111,7 +112,14 @@ def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Tensor:
         return clone(input)
     split = reshape(input, (*lead, channels, height // r, r, width // r, r))
     moved = permute(split, *range(n + 1), n + 2, n + 4, n + 1, n + 3)
-    return reshape(moved, (*lead, channels * r * r, height // r, width // r))
+    return _lying_as(input, reshape(moved, (*lead, channels * r * r, height // r, width // r)))
+
+
+def _lying_as(input: Tensor, out: Tensor) -> Tensor:
+    """Images `out` in the order of memory that images `input` have."""
+    if input.ndim == 4 and order_of_images(input._array) is not None:
+        return out.contiguous(memory_format=channels_last)
+    return out
 
 
 def channel_shuffle(input: Tensor, groups: int) -> Tensor:
@@ -133,4 +141,4 @@ def channel_shuffle(input: Tensor, groups: int) -> Tensor:
             f"Number of channels must be divisible by groups. Got {channels} channels and {groups} groups."
         )
     split = transpose(reshape(input, (n, groups, channels // groups, *rest)), 1, 2)
-    return reshape(split, tuple(input.shape))
+    return _lying_as(input, reshape(split, tuple(input.shape)))

@@ -16,12 +16,15 @@ from ...ops.creation.spaced import linspace
 from ...ops.dispatch.dtype_lists import refuse_dtypes
 from ...ops.elementwise.binary import eq, remainder, where
 from ...ops.elementwise.conversion import to
-from ...ops.elementwise.unary import clamp, floor, round
+from ...ops.elementwise.unary import floor, round
 from ...ops.layers.interpolation import CUBIC
 from ...ops.layers.places import mix_places
-from ...ops.linalg.matrix import matmul
+from ...ops.linalg.matrix import matmul, nothing_of
 from ...ops.shape.shape import expand, reshape, transpose
 from ...ops.shape.stacking import stack
+
+GRID_SAMPLE_INTERPOLATION_MODES = {"bilinear": 0, "nearest": 1, "bicubic": 2}
+GRID_SAMPLE_PADDING_MODES = {"zeros": 0, "border": 1, "reflection": 2}
 
 # Along one dimension: (whole-numbered place, its weight) of each neighbour that is mixed.
 Neighbours = list[tuple[Tensor, Tensor]]
@@ -42,11 +45,11 @@ def grid_sample(
 
     Source: https://pytorch.org/docs/stable/generated/torch.nn.functional.grid_sample.html
     """
-    if mode not in ("bilinear", "nearest", "bicubic"):
+    if mode not in GRID_SAMPLE_INTERPOLATION_MODES:
         raise ValueError(
             f"nn.functional.grid_sample(): expected mode to be 'bilinear', 'nearest' or 'bicubic', but got: '{mode}'"
         )
-    if padding_mode not in ("zeros", "border", "reflection"):
+    if padding_mode not in GRID_SAMPLE_PADDING_MODES:
         raise ValueError(
             "nn.functional.grid_sample(): expected padding_mode to be 'zeros', 'border', or 'reflection', but got: "
             f"'{padding_mode}'"
@@ -80,7 +83,7 @@ def grid_sampler(
     input: Tensor, grid: Tensor, interpolation_mode: int, padding_mode: int, align_corners: bool
 ) -> Tensor:
     """`grid_sample` with its modes as numbers: (bilinear, nearest, bicubic) and (zeros, border, reflection)."""
-    modes = ("bilinear", "nearest", "bicubic")[interpolation_mode], tuple(_PADDING)[padding_mode]
+    modes = tuple(GRID_SAMPLE_INTERPOLATION_MODES)[interpolation_mode], tuple(_PADDING)[padding_mode]
     return grid_sample(input, grid, *modes, align_corners)
 
 
@@ -129,9 +132,12 @@ def _to_elements(x: Tensor, size: int, corners: bool) -> Tensor:
 
 
 def _within(x: Tensor, weight: Tensor, size: int) -> tuple[Tensor, Tensor]:
-    """(index, weight) of neighbours at `x`; of weight 0 where these are outside of a dimension of length `size`."""
+    """(index, weight) of neighbours at `x`; of weight 0 where these are outside of a dimension of length `size`.
+
+    A weight that is NaN stays so, as in PyTorch, where the elements outside are zeros.
+    """
     there = (x >= 0) & (x <= size - 1)  # False for NaN too
-    return to(where(there, x.detach(), 0.0), dtypes.int64), where(there, weight, 0.0)
+    return to(where(there, x.detach(), 0.0), dtypes.int64), weight * to(there, weight.dtype)
 
 
 def _neighbour(chosen: Sequence[tuple[Tensor, Tensor]], image: Sequence[int]) -> tuple[Tensor, Tensor]:
@@ -143,8 +149,9 @@ def _neighbour(chosen: Sequence[tuple[Tensor, Tensor]], image: Sequence[int]) ->
 
 
 def _nearest(place: Tensor, inside: Callable[[Tensor], Tensor]) -> Neighbours:
-    x = round(inside(place))
-    return [(x, x - x.detach() + 1)]  # of weight 1, with the gradient of rounding, which is 0
+    return [
+        (round(inside(place)), nothing_of(place) + 1)
+    ]  # of weight 1, with the gradient of rounding, which is 0
 
 
 def _linear(place: Tensor, inside: Callable[[Tensor], Tensor]) -> Neighbours:
@@ -164,8 +171,8 @@ def _cubic(place: Tensor, inside: Callable[[Tensor], Tensor]) -> Neighbours:
 
 
 def _limit(x: Tensor, size: int) -> Tensor:
-    """`x` moved to the nearest element; like PyTorch's, the gradient is 0 at the first and the last one too."""
-    return where((x > 0) & (x < size - 1), x, clamp(x.detach(), 0, size - 1))
+    """`x` moved to the nearest element, NaN to the first; like PyTorch's, the gradient is 0 at the first and the last too."""
+    return where((x > 0) & (x < size - 1), x, to(x.detach() > 0, x.dtype) * (size - 1))
 
 
 def _reflect(x: Tensor, size: int, corners: bool) -> Tensor:
@@ -211,6 +218,11 @@ def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None =
     _say_that_corners_are_free(align_corners)
     if min(size) <= 0:
         raise ValueError(f"Expected non-zero, positive output size. Got {tuple(size)}")
+    if align_corners and 1 in size[2:]:
+        warn_program(
+            "Since version 1.3.0, affine_grid behavior has changed for unit-size grids when align_corners=True. This is "
+            "not an intended use case of affine_grid. See the documentation of affine_grid for details."
+        )
     image = list(size[2:])
     coordinates = []
     for i, n in enumerate(image):

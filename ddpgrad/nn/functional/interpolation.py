@@ -69,6 +69,10 @@ def interpolate(
         )
     if mode == "lanczos" and (align_corners or not antialias):
         raise ValueError("Lanczos mode requires antialias=True and does not support align_corners=True")
+    if not all(input.shape[1:]):
+        raise RuntimeError(
+            f"Non-empty {input.ndim}D data tensor expected but got a tensor with sizes {list(input.shape)}"
+        )
     if mode == "area":
         return _AREA[dims](input, sizes)
     if min(sizes) <= 0 or 0 in input.shape[2:]:

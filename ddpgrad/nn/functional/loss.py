@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import cast
 
-from ... import Tensor, broadcast_tensors, clone, eq, exp, full_like, log, lt, no_grad, square, where
+from ... import Tensor, broadcast_tensors, clone, exp, full_like, log, lt, no_grad, square, where, xlogy
 from ...core.errors import warn_program
 from ...ops.elementwise.activation import softplus
 from ...ops.layers.bernoulli_loss import bernoulli_loss
@@ -31,6 +31,12 @@ def _distance(input: Tensor, target: Tensor) -> Tensor:
     return input - (target.to(input.dtype) if target.dtype.category == 0 else target)
 
 
+def _real(name: str, distance: Tensor) -> Tensor:
+    if distance.dtype.category != 2:
+        raise NotImplementedError(f"{name}(): not implemented for {distance.dtype.name}")
+    return distance
+
+
 def mse_loss(
     input: Tensor,
     target: Tensor,
@@ -42,7 +48,7 @@ def mse_loss(
     """(input - target)**2, times `weight`; reduction "mean" divides by the sum of the weights."""
     input, target = _broadcast("mse_loss", input, target)
     reduction = chosen(reduction, size_average, reduce)
-    losses = square(_distance(input, target))
+    losses = square(_real("mse_loss", _distance(input, target)))
     if weight is None:
         return reduced(losses, reduction, input, target)
     return _weighed("mse_loss", losses, weight, reduction)
@@ -89,7 +95,7 @@ def smooth_l1_loss(
     input, target = _broadcast("smooth_l1_loss", input, target)
     if beta < 0:
         raise RuntimeError(f"smooth_l1_loss does not support negative values for beta, got {beta}")
-    distance = _distance(input, target)
+    distance = _real("smooth_l1_loss", _distance(input, target))
     reduction = chosen(reduction, size_average, reduce)
     if beta == 0:
         return reduced(distance.abs(), reduction)
@@ -103,7 +109,7 @@ def huber_loss(
     input, target = _broadcast("huber_loss", input, target)
     if delta <= 0:
         raise RuntimeError(f"huber_loss does not support non-positive values for delta, got {delta}")
-    losses = huber(_distance(input, target), delta)
+    losses = huber(_real("huber_loss", _distance(input, target)), delta)
     if weight is not None:
         _require_weights("huber_loss", losses, weight)
         losses = losses * weight
@@ -186,8 +192,7 @@ def kl_div(
     if log_target:
         losses = exp(target) * (target - input)
     else:
-        safe = where(eq(target, 0), target + 1, target)  # 0 log 0 counts as 0
-        losses = target * log(safe) - target * input
+        losses = xlogy(target, target) - target * input
     if reduction == "batchmean":
         return losses.sum() / (input.shape[0] if input.ndim else 1)
     if reduction not in KNOWN:

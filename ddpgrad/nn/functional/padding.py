@@ -51,6 +51,11 @@ def _padded(input: Tensor, pad: Sequence[int], mode: str, value: float | None) -
             f"pad(): mode {mode!r} pads the last 1 to 3 dimensions of an input with one or two more, got "
             f"{len(pad)} widths for a {input.ndim}D input"
         )
+    if mode != "circular" and 0 in input.shape[-dims - 1 :]:
+        raise RuntimeError(
+            f"{mode}_pad{dims}d(): Expected {dims + 1}D or {dims + 2}D (batch mode) tensor with possibly 0 batch size and "
+            f"other non-zero dimensions for input, but got: {list(input.shape)}"
+        )
     if casting:
         (input,) = cast_arguments(f"{mode}_pad{dims}d", (input,))
     out = input
@@ -102,8 +107,6 @@ def _reflected(size: int, low: int, high: int) -> np.ndarray:
 
 
 def _replicated(size: int, low: int, high: int) -> np.ndarray:
-    if size == 0:
-        raise RuntimeError("pad(): there is no element to replicate in a dimension of size 0")
     return np.clip(np.arange(-low, size + high), 0, size - 1)
 
 

@@ -17,6 +17,9 @@ def chosen(reduction: str, size_average: bool | None = None, reduce: bool | None
             f"size_average and reduce args will be deprecated, please use reduction='{meant}' instead."
         )
         return meant
+    if reduction == "elementwise_mean":
+        warn_program("reduction='elementwise_mean' is deprecated. Please use reduction='mean' instead.")
+        return "mean"
     if reduction not in KNOWN:
         raise ValueError(
             f"{reduction!r} is not a valid value for reduction; expected one of {', '.join(KNOWN)}"

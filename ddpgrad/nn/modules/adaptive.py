@@ -11,7 +11,7 @@ from .linear import Linear
 from .module import Module
 
 
-class _Result(NamedTuple):
+class _ASMoutput(NamedTuple):
     """The log-probability of each target, and the mean of their negatives."""
 
     output: Tensor
@@ -68,7 +68,7 @@ class AdaptiveLogSoftmaxWithLoss(Module):
             first.reset_parameters()
             second.reset_parameters()
 
-    def forward(self, input_: Tensor, target_: Tensor) -> _Result:
+    def forward(self, input_: Tensor, target_: Tensor) -> _ASMoutput:
         batched = target_.ndim == 1
         if target_.ndim > 1:
             raise RuntimeError("0D or 1D target tensor expected, multi-target not supported")
@@ -96,7 +96,7 @@ class AdaptiveLogSoftmaxWithLoss(Module):
             within[rows] = picked.squeeze(1)
         output = within + gather(log_softmax(self.head(input), 1), 1, in_head.unsqueeze(1)).squeeze(1)
         loss = (-output).mean()
-        return _Result(output if batched else reshape(output, ()), loss)
+        return _ASMoutput(output if batched else reshape(output, ()), loss)
 
     def log_prob(self, input: Tensor) -> Tensor:
         """The log-probabilities (N, n_classes) of all classes."""

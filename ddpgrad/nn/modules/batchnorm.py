@@ -79,9 +79,8 @@ class _NormBase(_Affine):
         key = prefix + "num_batches_tracked"
         old = local_metadata.get("version") is None or local_metadata["version"] < 2
         if old and self.track_running_stats and key not in state_dict:
-            state_dict[key] = (
-                zeros((), dtype=int) if self.num_batches_tracked is None else self.num_batches_tracked
-            )
+            own = self.num_batches_tracked
+            state_dict[key] = zeros((), dtype=int) if own is None or own.is_meta else own
         super()._load_from_state_dict(
             state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
         )

@@ -122,7 +122,21 @@ class Unflatten(Module):
 
     def __init__(self, dim: int, unflattened_size: Any) -> None:
         super().__init__()
-        self.dim, self.unflattened_size = dim, tuple(unflattened_size)
+        if not isinstance(dim, int):
+            raise TypeError(
+                "invalid argument type for dim parameter: dimensions have no names here, so that it must be an int"
+            )
+        if not isinstance(unflattened_size, (tuple, list)):
+            raise TypeError(
+                f"unflattened_size must be a tuple of ints, but found type {type(unflattened_size).__name__}"
+            )
+        for place, length in enumerate(unflattened_size):
+            if not isinstance(length, int):
+                raise TypeError(
+                    f"unflattened_size must be tuple of ints, but found element of type {type(length).__name__} at pos "
+                    f"{place}"
+                )
+        self.dim, self.unflattened_size = dim, unflattened_size
 
     def forward(self, input: Tensor) -> Tensor:
         return input.unflatten(self.dim, self.unflattened_size)

@@ -218,6 +218,11 @@ class RNNBase(Module):
         return ", ".join(parts)
 
 
+def _refuse_projections(kwargs: dict[str, Any]) -> None:
+    if "proj_size" in kwargs:
+        raise ValueError("proj_size argument is only supported for LSTM, not RNN or GRU")
+
+
 def _check_sizes(
     mode: str, input_size: Any, hidden_size: Any, num_layers: int, dropout: Any, proj_size: int
 ) -> None:
@@ -309,7 +314,11 @@ class RNN(RNNBase):
         bidirectional: bool = False,
         device: Any = None,
         dtype: Any = None,
+        **refused: Any,
     ) -> None:
+        _refuse_projections(refused)
+        if refused:
+            raise TypeError(f"RNN.__init__() got an unexpected keyword argument '{next(iter(refused))}'")
         if nonlinearity not in ("tanh", "relu"):
             raise ValueError(f"Unknown nonlinearity '{nonlinearity}'. Select from 'tanh' or 'relu'.")
         super().__init__(
@@ -341,8 +350,7 @@ class GRU(RNNBase):
     """A gated recurrent unit at each step. Source: https://arxiv.org/abs/1406.1078"""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        if "proj_size" in kwargs:
-            raise ValueError("proj_size argument is only supported for LSTM, not RNN or GRU")
+        _refuse_projections(kwargs)
         super().__init__("GRU", *args, **kwargs)
 
 
