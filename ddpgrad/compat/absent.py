@@ -85,7 +85,6 @@ PARTS = {
         "DeQuantStub FakeQuantize FakeQuantizeBase ObserverBase QConfig QuantStub convert default_observer fuse_modules get_default_qconfig prepare prepare_qat",
     ),
     "distributed.checkpoint.optimizer": Part(_SAVE, "load_sharded_optimizer_state_dict"),
-    "distributed.checkpoint.hf_storage": Part(_SAVE, "HuggingFaceStorageReader HuggingFaceStorageWriter"),
     "distributed.rpc": Part(_RPC, "RRef init_rpc is_available? remote rpc_async rpc_sync shutdown"),
     "export": Part(
         f"{_GRAPHS}, and torch.onnx.export writes a model to a file",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import FunctionType
 from typing import Any
 
@@ -25,8 +25,18 @@ def module_of(obj: Any) -> str:
     return own if own.startswith(f"{_PACKAGE}.") else name
 
 
+_places: dict[Any, str] = {}
+
+
+def declare_places(places: Mapping[type, str]) -> None:
+    """Let files have these classes by the names of PyTorch's modules."""
+    _places.update(places)
+
+
 def layer_place(obj: Any) -> str | None:
-    """Where PyTorch too has a layer, or a function of layers, of this package; None for all else."""
+    """Where PyTorch too has a layer, a function of layers, or a class that is declared, of this package; None for all else."""
+    if isinstance(obj, type) and obj in _places:
+        return _places[obj]
     name = getattr(obj, "__qualname__", "")
     if module_of(obj).startswith(f"{nn.__name__}."):
         for place, face in (("torch.nn", nn), ("torch.nn.functional", nn.functional)):

@@ -11,11 +11,11 @@ from ddpgrad.core.errors import CheckpointError
 T = TypeVar("T")
 
 
-def rank_and_world_size(group: distributed.ProcessGroup | None = None) -> tuple[int, int]:
-    """This rank and the number of ranks, in `group` or in all; (0, 1) without a process group."""
+def rank_and_world_size() -> tuple[int, int]:
+    """This rank and the number of ranks; (0, 1) without a process group."""
     if not distributed.is_initialized():
         return 0, 1
-    return distributed.get_rank(group), distributed.get_world_size(group)
+    return distributed.get_rank(), distributed.get_world_size()
 
 
 def any_rank(flag: bool) -> bool:
@@ -23,14 +23,9 @@ def any_rank(flag: bool) -> bool:
     return bool(distributed.agree(flag)) if rank_and_world_size()[1] > 1 else flag
 
 
-def settled(
-    action: Callable[[], T], group: distributed.ProcessGroup | None = None, *, alone: bool = False
-) -> T:
-    """The result of `action` on this rank. When it fails on one rank it raises on all, so that none waits.
-
-    group: the ranks that take part, by default all; alone: this one only.
-    """
-    rank, world_size = (0, 1) if alone else rank_and_world_size(group)
+def settled(action: Callable[[], T]) -> T:
+    """The result of `action` on this rank. When it fails on one rank it raises on all, so that none waits."""
+    rank, world_size = rank_and_world_size()
     result, failure, cause = None, None, None
     try:
         result = action()
@@ -38,16 +33,15 @@ def settled(
         failure, cause = str(error), error
     failed = world_size if failure is None else rank
     if world_size > 1:
-        failed = distributed.agree(failed, "all", group, label="checkpoint")
+        failed = distributed.agree(failed, "all", label="checkpoint")
     if failed == world_size:
         return cast(T, result)
-    reason, named, where = [failure], failed, ""
+    reason, where = [failure], ""
     if world_size > 1:
-        distributed.broadcast_object_list(reason, group=group, group_src=failed)
-        named = distributed.get_process_group_ranks(group)[failed]
-        where = f"rank {named}: "
+        distributed.broadcast_object_list(reason, src=failed)
+        where = f"rank {failed}: "
     error = CheckpointError(f"{where}{reason[0]}")
-    error.ranks = (named,)
+    error.ranks = (failed,)
     raise error from (cause if failed == rank else None)
 
 
@@ -74,13 +68,11 @@ def gathered(action: Callable[[], T]) -> list[T]:
     return results if rank == 0 else []
 
 
-def on_all_ranks(
-    action: Callable[[], Any], group: distributed.ProcessGroup | None = None, *, alone: bool = False
-) -> list[Any]:
+def on_all_ranks(action: Callable[[], Any]) -> list[Any]:
     """The results of `action` by rank, on all: as much for each rank as there are ranks. Else as `settled`."""
-    result, (_, world_size) = settled(action, group, alone=alone), rank_and_world_size(group)
+    result, (_, world_size) = settled(action), rank_and_world_size()
     outcomes: list[Any] = [result]
-    if world_size > 1 and not alone:
+    if world_size > 1:
         outcomes = [None] * world_size
-        distributed.all_gather_object(outcomes, result, group)
+        distributed.all_gather_object(outcomes, result)
     return outcomes

@@ -25,8 +25,6 @@ from .manifest import Entry, File, Manifest, file_name, write_file
 
 ROWS = "rows of a DTensor, by the number of the first"
 """The only key of a dict that stands for a tensor, of which several files have rows."""
-LIST = "items of a list, by number"
-"""The same for a list, of which several files have items."""
 
 
 @dataclass(frozen=True)
@@ -137,8 +135,6 @@ def _whole_rows(state: Any) -> Any:
     if state.keys() == {ROWS}:
         rows = state[ROWS]
         return ddpgrad.cat([rows[start] for start in sorted(rows, key=int)])
-    if state.keys() == {LIST}:
-        return [_whole_rows(state[LIST][number]) for number in sorted(state[LIST], key=int)]
     return type(state)({key: _whole_rows(value) for key, value in state.items()})
 
 

@@ -47,7 +47,12 @@ def test_a_replicated_model_is_loaded_by_a_divided_one(tmp_path: Path):
 
     then = ranks(2, program)[0]
     assert ranks(3, lambda: resumed(tmp_path, steps=0)) == [(then, then)] * 3
-    assert len((tmp_path / "state-00002-of-00002.safetensors").read_bytes()) < 500  # rank 0 wrote all
+    places = dcp.FileSystemReader(tmp_path).read_metadata().storage_data
+    sizes = {
+        rank: sum(i.length for i in places.values() if f"__{rank}_" in i.relative_path) for rank in (0, 1)
+    }
+    assert sorted(os.listdir(tmp_path)) == [".metadata", "__0_0.distcp", "__1_0.distcp"]
+    assert 0.5 < sizes[0] / sizes[1] < 2  # each wrote a half
 
 
 @pytest.mark.full
@@ -98,7 +103,7 @@ def test_every_damaged_byte_is_found_and_nothing_is_changed(folder: Path):
     def refused(file: Path, reason: str) -> None:
         def program():
             into = state(0.0)
-            with pytest.raises(dcp.CheckpointException, match=f"rank 0: .*{file.name} .*{reason}"):
+            with pytest.raises(dcp.CheckpointException, match=f"rank [01]: .*{file.name} .*{reason}"):
                 dcp.load(into, checkpoint_id=folder)
             assert values(into) == [0.0] * 4
 
@@ -111,7 +116,9 @@ def test_every_damaged_byte_is_found_and_nothing_is_changed(folder: Path):
             flipped = bytearray(whole)
             flipped[position] ^= 1 << position % 8
             file.write_bytes(flipped)
-            refused(file, "(has changed|is not a manifest)")
+            refused(file, "has changed")
+        file.write_bytes(whole[: len(whole) // 2])
+        refused(file, "is truncated")
         file.unlink()
         refused(file, "is missing")
         file.write_bytes(whole)
@@ -138,7 +145,7 @@ def test_a_crash_at_any_moment_leaves_the_old_or_the_new_checkpoint(folder: Path
             return call
 
         with monkeypatch.context() as patch:
-            for owner, name in ((os, "replace"), (os, "fsync"), (os, "mkdir"), (shutil, "rmtree")):
+            for owner, name in ((os, "replace"), (os, "fsync"), (os, "mkdir"), (os, "unlink")):
                 patch.setattr(owner, name, stop(getattr(owner, name)))
             try:
                 ranks(1, lambda left=left: dcp.save(state(3.0), checkpoint_id=left))
@@ -150,11 +157,11 @@ def test_a_crash_at_any_moment_leaves_the_old_or_the_new_checkpoint(folder: Path
         outcomes.add(found[0])
         ranks(2, lambda left=left: dcp.save(state(4.0), checkpoint_id=left))
         assert ranks(1, lambda left=left: loaded(left)) == [[4.0] * 4]
-        assert not [p for p in left.parent.iterdir() if p.name.startswith(".")]
+        assert len(os.listdir(left)) == 3  # `.metadata`, and what it names
         if through:
             break
         moment += 1
-    assert outcomes == {2.0, 3.0} and moment > 8
+    assert outcomes == {2.0, 3.0} and moment > 6
 
 
 def test_an_error_on_one_rank_is_raised_on_all(folder: Path, monkeypatch, capfd):
@@ -170,18 +177,19 @@ def test_an_error_on_one_rank_is_raised_on_all(folder: Path, monkeypatch, capfd)
             dcp.save(state(5.0), checkpoint_id=folder)
         with pytest.raises(dcp.CheckpointException, match=r"rank 1: .*No space left") as caught:
             dcp.async_save(state(5.0), checkpoint_id=folder).result()
-        assert isinstance(caught.value.failures[1], OSError) == (dist.get_rank() == 1)
+        assert isinstance(caught.value.failures[1][0], OSError)
         into = state(0.0)
         table = into["table"]
         if dist.get_rank() == 1:
             into["tabel"] = into.pop("table")
-        with pytest.raises(dcp.CheckpointException, match=r"rank 1: .* holds no 'tabel', .* such as 'table'"):
+        with pytest.raises(dcp.CheckpointException, match=r"rank 1: .*Missing key .*tabel.* such as 'table'"):
             dcp.load(into, checkpoint_id=folder)
         assert values({**into, "table": table}) == [0.0] * 4
         dcp.load(into, checkpoint_id=folder, planner=dcp.DefaultLoadPlanner(allow_partial_load=True))
         assert into["notes"]["seen"] == [2.0]
         with pytest.raises(
-            dcp.CheckpointException, match=r"state-00001.*'table' has the shape \[5, 2\]; expected \[6, 2\]"
+            dcp.CheckpointException,
+            match=r"Size mismatch between saved torch.Size\(\[5, 2\]\) and .*\[6, 2\].* for .*",
         ):
             loaded(folder, 6)
         dist.barrier()
@@ -209,7 +217,7 @@ def test_training_goes_on_while_the_disk_is_slow(tmp_path: Path, monkeypatch):
             saves.append(dcp.async_save({"own": {dist.get_rank(): tensor}}, checkpoint_id=tmp_path / "a"))
             tensor += 10
             dist.all_reduce(tensor.clone())
-        assert not (tmp_path / "a").exists() and not saves[0].done()
+        assert not (tmp_path / "a" / ".metadata").exists() and not saves[0].done()
         dist.barrier()
         stored.set()
         described: dict[str, Any] = saves[2].result().state_dict_metadata
@@ -227,31 +235,22 @@ def test_mistakes_are_told(folder: Path):
     def differing():
         dcp.save({"x": torch.ones(2 + dist.get_rank())}, checkpoint_id=folder)
 
-    class Planner(dcp.DefaultSavePlanner):
-        pass
-
     class Broken:
         def state_dict(self):
             return {} if dist.get_rank() else {}["gone"]
 
         def load_state_dict(self, state_dict): ...
 
-    (folder.parent / "b").mkdir()
-    (folder.parent / "b" / "thesis.txt").write_text("mine")
-    meta = lambda: {"table": torch.empty(5, 2, device="meta")}  # noqa: E731
     keep = dcp.FileSystemWriter(folder, overwrite=False)
     mistakes: list[tuple[Any, type[Exception], str]] = [
         (differing, CheckpointError, r"'x' as tensor of float32 with shape \[2\] on rank 0, and .*\[3\] on rank 1"),
-        (lambda: dcp.save({"x": {"y": 1}, "x.y": 2}, checkpoint_id=folder), CheckpointError, "two values for the key 'x.y'"),
+        (lambda: dcp.save({"x": {"y": 1}, "x.y": 2}, checkpoint_id=folder), CheckpointError, "duplicated flatten key x.y"),
         (lambda: dcp.save({"x": Broken()}, checkpoint_id=folder), CheckpointError, "rank 0: .*'x', a Broken, failed: KeyError"),
-        (lambda: dcp.save({"x": [object()]}, checkpoint_id=folder), CheckpointError, r"cannot save obj\['x'\]\[0\]"),
-        (lambda: dcp.save({}, checkpoint_id=folder.parent / "b"), CheckpointError, "holds thesis.txt, which is no file"),
         (lambda: dcp.save({}, storage_writer=keep), CheckpointError, "overwrite=False"),
-        (lambda: dcp.save({}), ValueError, "pass checkpoint_id"),
-        (lambda: dcp.save({}, checkpoint_id=folder, planner=Planner()), NotImplementedError, "planner=Planner"),
+        (lambda: dcp.save({"x": [lambda: 1]}, checkpoint_id=folder), CheckpointError, r"cannot save obj\[0\]"),
+        (lambda: dcp.save({}), RuntimeError, "`checkpoint_id` must be specified"),
+        (lambda: dcp.load({"table": 3}, checkpoint_id=folder), CheckpointError, "expected BytesStorageMetadata .*int"),
         (lambda: dcp.load(state(0.0), checkpoint_id=folder / "no"), CheckpointError, "there is no checkpoint .*no: no such"),
-        (lambda: dcp.load({"table": 3}, checkpoint_id=folder), CheckpointError, "'table' is a tensor there; expected int"),
-        (lambda: dcp.load(meta(), checkpoint_id=folder), CheckpointError, "on the device meta"),
     ]  # fmt: skip
     for mistake, kind, text in mistakes:
 
@@ -330,7 +329,7 @@ def test_a_checkpoint_becomes_a_file_of_torch_save_and_the_other_way_round(folde
     torch_save_to_dcp(folder.parent / "a.pt", folder.parent / "c")
     assert ranks(2, lambda: loaded(folder.parent / "c")) == [[2.0] * 4] * 2
     described: dict[str, Any] = dcp.FileSystemReader(folder).read_metadata().state_dict_metadata
-    assert list(described) == ["table", "notes.seen", "notes.few.0", "notes.few.1", "notes.few.2.rows"]
+    assert set(described) == {"table", "notes.seen", "notes.few.0", "notes.few.1", "notes.few.2.rows"}
     assert described["table"].size == (5, 2) and described["table"].properties.dtype == torch.float32
 
 

@@ -13,8 +13,6 @@ DEPRECATED = "deprecated or removed in PyTorch itself"
 COPIES = "a `_copy` form for PyTorch's functionalization; the plain function followed by `clone` is the same"
 MORE_TYPES = "an element type that training programs do not compute in"
 STORAGE = "typed storage, which PyTorch itself has deprecated; `untyped_storage()` is here"
-HUB = "torch.safetensors reads and writes files of the Hub"
-PLANS = "a part of PyTorch's plans for its files; checkpoints are ddpgrad's files, and no class of the program decides about them"
 
 # op_db: (regular expression that the whole name matches, reason).
 OPS: tuple[tuple[str, str], ...] = (
@@ -69,10 +67,8 @@ NAMES: tuple[tuple[str, str, str], ...] = (
     ("nn.functional", r".*_with_indices|native_.*|conv_tbc|(scaled_|)grouped_mm|scaled_mm|scaled_grouped_mm", INTERNAL),
     ("|Tensor", r"batch_norm|instance_norm|embedding|embedding_bag|kl_div|dropout_|alpha_dropout_|feature_alpha_dropout_|prelu|index|"
      r"grad_dtype|Type|get_device_module|record_stream", INTERNAL),
-    ("distributed.checkpoint", r".*HuggingFace.*", HUB),
-    ("distributed.checkpoint", r"load_state_dict|save_state_dict|load_sharded_.*", DEPRECATED),
-    ("distributed.checkpoint", r"Chunk.*|.*Plan(ner)?|ReadItem|WriteItem|Storage(Reader|Writer)", PLANS),
-    ("distributed.checkpoint.format_utils", r"BroadcastingTorchSaveReader|DynamicMetaLoadPlanner", PLANS),
+    ("distributed.checkpoint", r"Quantized.*", QUANTIZED),
+    ("distributed.checkpoint", r"load_sharded_.*", DEPRECATED),
     ("distributed.checkpoint.state_dict", r"DictValueType|FQNS_T|ListDictValueType|OptimizerStateType", INTERNAL),
 )  # fmt: skip
 

@@ -1,213 +1,297 @@
-"""The folder of a checkpoint, which `launcher/checkpoint/manifest.py` describes: one object, of which each rank has a file.
+"""A checkpoint in a folder, as PyTorch lays it out: one or more files of each rank, and `.metadata`, which says where all lies.
 
-It becomes visible whole, by a rename. Where a checkpoint is replaced the old one is set aside for that moment.
+The checkpoint is visible when `.metadata` is, by a rename. Another that is written into the same folder has files of other
+names until then, so that at any moment the folder holds the one or the other, whole.
 """
 
 from __future__ import annotations
 
-import mmap
+import contextlib
+import dataclasses
+import hashlib
+import io
 import os
-import re
-import secrets
-import shutil
+import uuid
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from ...core.errors import CheckpointError
 from ...core.tensor import Tensor
-from ...files.tensor_file import read_layout
-from ...launcher.checkpoint import shards
-from ...launcher.checkpoint.manifest import MANIFEST, STEP, File, Manifest, verify, write_manifest
-from ...launcher.checkpoint.shards import ROWS, Share, Stored
-from ...launcher.checkpoint.store import publish, sync_folder
-from . import metadata
-from .api import telling_of
-from .leaves import leaves
-from .metadata import Metadata
+from ...files.serialization import save
+from ...futures import Future
+from ...launcher.checkpoint.store import sync_folder
+from . import metadata_file
+from .filesystem_reader import FileSystemReader
+from .folder import (
+    CURRENT_DCP_VERSION,
+    DEFAULT_SUFFIX,
+    PLAIN,
+    FileSystem,
+    FileSystemBase,
+    Name,
+    SerializationFormat,
+    _metadata_fn,
+    _StorageInfo,
+    _StoragePrefix,
+)
+from .metadata import Metadata, StorageMeta
+from .planner import SavePlan, SavePlanner, WriteItem, WriteItemType
+from .staging import BlockingAsyncStager
+from .storage import StorageWriter, WriteResult
 
-STATE = "state"
-"""The object of the manifest that holds the state dict."""
-_OURS = re.compile(rf"{re.escape(MANIFEST)}|{STATE}(-\d+-of-\d+)?\.safetensors")
+
+class _Counting:
+    """Passes bytes on to a file. size, digest: of those since `begin`."""
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+        self.end = 0
+        self.begin()
+
+    def begin(self) -> None:
+        self.start, self.digest = self.end, hashlib.sha256()
+
+    def write(self, data: Any) -> int:
+        data = memoryview(data).cast("B")
+        self.end += len(data)
+        self.digest.update(data)
+        self._file.write(data)
+        return len(data)
 
 
-class FileSystemWriter:
-    """Writes checkpoints to the folder `path`, which holds nothing else.
+class _FileSystemWriter(StorageWriter):
+    """Writes a checkpoint: see `FileSystemWriter`."""
 
-    overwrite: whether a checkpoint that is there may be replaced. The other arguments say how PyTorch lays out its files;
-    here each rank writes one, in its own thread, onto stable storage.
+    def __init__(
+        self,
+        path: Name,
+        single_file_per_rank: bool = True,
+        sync_files: bool = True,
+        thread_count: int = 1,
+        per_thread_copy_ahead: int = 10_000_000,
+        overwrite: bool = True,
+        _extensions: Sequence[Any] | None = None,
+        serialization_format: SerializationFormat = SerializationFormat.TORCH_SAVE,
+    ) -> None:
+        if _extensions:
+            raise NotImplementedError(
+                "FileSystemWriter(_extensions=...): bytes are written as they are here; leave it out"
+            )
+        self.fs: Any = FileSystem()
+        self.path: Any = self.fs.init_path(path)
+        self.single_file_per_rank, self.sync_files = single_file_per_rank, sync_files
+        self.thread_count, self.per_thread_copy_ahead = thread_count, per_thread_copy_ahead
+        self.overwrite, self.serialization_format = overwrite, serialization_format
+        self.save_id = str(uuid.uuid4())
+        self.rank: int | None = None
+        self.use_collectives = True
+        self._begun: list[str] = []  # the names of this rank's files
+
+    def reset(self, checkpoint_id: Name | None = None) -> None:
+        if checkpoint_id:
+            self.path = self.fs.init_path(checkpoint_id)
+        self.save_id = str(uuid.uuid4())
+
+    def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
+        self.rank = kwargs.get("rank")
+        self.use_collectives = kwargs.get("use_collectives", True)
+        self._begun = []
+
+    @property
+    def _own(self) -> int | None:
+        """The rank whose description this one writes, where each has its own."""
+        return None if self.use_collectives else self.rank
+
+    def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
+        self.fs.mkdir(self.path)
+        if not self.overwrite and self.fs.exists(self._get_metadata_path(self._own)):
+            raise RuntimeError(
+                f"Checkpoint already exists and self.overwrite=False. {self.path} holds it: choose another folder"
+            )
+        if self._own is not None:
+            plan = dataclasses.replace(plan, storage_data=self._prefix(self._own))
+        return plan
+
+    def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
+        return [
+            plan
+            if plan.storage_data is not None
+            else dataclasses.replace(plan, storage_data=self._prefix(rank))
+            for rank, plan in enumerate(plans)
+        ]
+
+    def _prefix(self, rank: int) -> _StoragePrefix:
+        replaces = any(map(PLAIN.fullmatch, self._held()))
+        return _StoragePrefix(f"__{rank}_next_" if replaces else f"__{rank}_")
+
+    def _held(self) -> set[str]:
+        """The files of the checkpoint that is in the folder."""
+        path = self._get_metadata_path(self._own)
+        if not self.fs.exists(path):
+            return set()
+        with self.fs.create_stream(path, "rb") as file:
+            content = file.read()
+        try:
+            found = metadata_file.loaded(content, str(path)).storage_data
+        except CheckpointError:
+            return set()  # nobody can read it, whatever becomes of its files
+        return {str(info.relative_path) for info in (found or {}).values()}
+
+    def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
+        buckets = [[item] for item in plan.items]
+        if self.single_file_per_rank:
+            buckets = _split_by_size_and_type(self.thread_count, plan.items)
+        names = [f"{plan.storage_data.prefix}{i}{DEFAULT_SUFFIX}" for i in range(len(buckets))]
+        return self._write_files(planner, list(zip(names, buckets, strict=True)))
+
+    def _write_files(
+        self, planner: SavePlanner, files: Sequence[tuple[str, Sequence[WriteItem]]]
+    ) -> Future[list[WriteResult]]:
+        if self.thread_count > 1:
+            with ThreadPoolExecutor(self.thread_count) as pool:
+                written = list(pool.map(lambda file: self._write_file(planner, *file), files))
+        else:
+            written = [self._write_file(planner, *file) for file in files]
+        future = Future[list[WriteResult]]()
+        future.set_result([result for results in written for result in results])
+        return future
+
+    def _write_file(self, planner: SavePlanner, name: str, items: Sequence[WriteItem]) -> list[WriteResult]:
+        path = self.fs.concat_path(self.path, name)
+        self._begun.append(name)
+        ordered = sorted(items, key=lambda item: item.type is not WriteItemType.BYTE_IO)
+        with self.fs.create_stream(path, "wb") as stream:
+            counting = _Counting(stream)
+            results = self._write_items(counting, name, ordered, planner)
+            _settle(stream, self.sync_files)
+        return results
+
+    def _write_items(
+        self, file: _Counting, name: str, items: Sequence[WriteItem], planner: SavePlanner
+    ) -> list[WriteResult]:
+        results = []
+        for item in items:
+            file.begin()
+            data = planner.resolve_data(item)
+            if isinstance(data, Tensor):
+                save(on_host(data), file)  # type: ignore[arg-type]  # only `write` is used
+            else:
+                file.write(data.getbuffer())
+            length = file.end - file.start
+            info = _StorageInfo(name, file.start, length, sha256=file.digest.hexdigest())
+            results.append(WriteResult(item.index, length, info))
+        return results
+
+    def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
+        held = self._held()
+        metadata.version = CURRENT_DCP_VERSION
+        metadata.storage_data = {one.index: one.storage_data for written in results for one in written}
+        metadata.storage_meta = self.storage_meta()
+        files = {info.relative_path for info in metadata.storage_data.values()}
+        for name in sorted(files):
+            if not self.fs.exists(self.fs.concat_path(self.path, name)):
+                raise CheckpointError(
+                    f"{self.path} has no {name}, which another rank wrote there: the folder must be shared"
+                )
+        path = self._get_metadata_path(self._own)
+        content = metadata_file.dumped(metadata)
+        with self.fs.create_stream(f"{path}.tmp", "wb") as file:
+            file.write(content)
+            _settle(file, self.sync_files)
+        local = isinstance(self.fs, FileSystem) and self.sync_files
+        if local:
+            sync_folder(Path(self.path))
+        self.fs.rename(f"{path}.tmp", path)
+        if local:
+            sync_folder(Path(self.path))
+        for name in held - files:
+            with contextlib.suppress(FileNotFoundError):  # another writer has removed it
+                self.fs.rm_file(self.fs.concat_path(self.path, name))
+
+    def discard(self) -> None:
+        """Delete the files of this rank: the checkpoint did not come about."""
+        held = self._held()  # those that are visible were not what failed
+        for name in self._begun:
+            path = self.fs.concat_path(self.path, name)
+            if name not in held and self.fs.exists(path):
+                self.fs.rm_file(path)
+
+    def storage_meta(self) -> StorageMeta | None:
+        return StorageMeta(checkpoint_id=self.checkpoint_id, save_id=self.save_id)
+
+    def _get_metadata_path(self, rank: int | None = None) -> Any:
+        return self.fs.concat_path(self.path, _metadata_fn if rank is None else f"__{rank}{_metadata_fn}")
+
+    @property
+    def checkpoint_id(self) -> Name:
+        """The folder."""
+        return self.path
+
+    @classmethod
+    def validate_checkpoint_id(cls, checkpoint_id: Name) -> bool:
+        return FileSystem.validate_checkpoint_id(checkpoint_id)
+
+
+class FileSystemWriter(_FileSystemWriter, BlockingAsyncStager):
+    """Writes a checkpoint into the folder `path`.
+
+    single_file_per_rank: else each item has a file of its own. sync_files: wait until all is on stable storage. thread_count:
+    how many files a rank writes at a time. cache_staged_state_dict: `async_save` copies into the memory of the last copy.
+    overwrite: whether a checkpoint that is there may be replaced.
     """
 
     def __init__(
         self,
-        path: str | os.PathLike[str],
+        path: Name,
         single_file_per_rank: bool = True,
         sync_files: bool = True,
         thread_count: int = 1,
         per_thread_copy_ahead: int = 10_000_000,
         cache_staged_state_dict: bool = False,
         overwrite: bool = True,
+        _extensions: Sequence[Any] | None = None,
+        serialization_format: SerializationFormat = SerializationFormat.TORCH_SAVE,
     ) -> None:
-        self.path = Path(path)
-        self.overwrite = overwrite
-
-    def begin(self) -> Path:
-        """A hidden folder for the files; what an interrupted save has left is deleted."""
-        final = _absolute(self.path)
-        if final.exists():
-            found = sorted(os.listdir(final)) if final.is_dir() else [final.name]
-            if other := [name for name in found if not _OURS.fullmatch(name)]:
-                raise CheckpointError(
-                    f"{final} holds {other[0]}, which is no file of a checkpoint: a checkpoint takes a folder of its own"
-                )
-            if found and not self.overwrite:
-                raise CheckpointError(
-                    f"{final} holds a checkpoint already, and the writer has overwrite=False: choose another folder"
-                )
-        if not final.parent.exists():
-            final.parent.mkdir(parents=True)
-            sync_folder(final.parent.parent)
-        for path in _beside(final, "tmp"):
-            shutil.rmtree(path)
-        hidden = final.with_name(f".tmp-{final.name}-{secrets.token_hex(4)}")
-        hidden.mkdir()
-        return hidden
-
-    def commit(self, hidden: Path, share: Share, written: Sequence[dict[str, File]]) -> None:
-        """Make the folder `hidden` visible, whose files are `written` by rank; `share`: that of the first rank."""
-        final = _absolute(self.path)
-        named = STEP.fullmatch(final.name)  # a folder named for a step holds the checkpoint of that step
-        entry = shards.entry(hidden, share, written)
-        write_manifest(hidden, Manifest(int(named[1]) if named else 0, len(written), {STATE: entry}))
-        sync_folder(hidden)
-        publish(hidden, final)
-        for path in _beside(final, "replaced"):
-            away = path.with_name(f".tmp-{final.name}-{path.name[-8:]}")
-            os.replace(path, away)  # first out of sight, so that no half of it is ever taken for a whole one
-            shutil.rmtree(away)
-
-    def discard(self, hidden: Path) -> None:
-        """Delete `hidden`; files that cannot be removed stay invisible, and the next save tries again."""
-        shutil.rmtree(hidden, ignore_errors=True)
+        _FileSystemWriter.__init__(
+            self, path, single_file_per_rank, sync_files, thread_count, per_thread_copy_ahead, overwrite,
+            _extensions, serialization_format,
+        )  # fmt: skip
+        BlockingAsyncStager.__init__(self, cache_staged_state_dict=cache_staged_state_dict)
 
 
-class Saved:
-    """A value in a checkpoint. value: plain data, or a tensor; rows: of a tensor, by the number of the first."""
-
-    def __init__(self, file: str, value: Any) -> None:
-        self.file = file
-        self.value = value
-        self.rows: dict[int, Tensor] = {0: value} if isinstance(value, Tensor) else {}
-        if type(value) is dict and value.keys() == {ROWS}:
-            self.rows = {int(first): rows for first, rows in value[ROWS].items()}
-
-    @property
-    def example(self) -> Any:
-        """The value, or some rows of it."""
-        return next(iter(self.rows.values()), self.value)
-
-    @property
-    def is_tensor(self) -> bool:
-        return bool(self.rows)
-
-    @property
-    def shape(self) -> list[int]:
-        """Of a tensor, the shape of the whole."""
-        shape = list(self.example.shape)
-        return [sum(map(len, self.rows.values())), *shape[1:]] if shape else shape
-
-    def check(self, key: str) -> None:
-        """CheckpointError where rows are missing."""
-        end = 0
-        for first, rows in sorted(self.rows.items()):
-            if first != end or not isinstance(rows, Tensor):
-                raise CheckpointError(f"{self.file}: rows {end} to {first - 1} of {key!r} are missing")
-            end += rows.shape[0] if rows.ndim else 0
+def on_host(tensor: Tensor) -> Tensor:
+    """`tensor` without history on the CPU, in memory that holds nothing else."""
+    tensor = tensor.detach().cpu()
+    return tensor if tensor.untyped_storage().nbytes() == tensor.nbytes else tensor.clone()
 
 
-class FileSystemReader:
-    """Reads the checkpoint in the folder `path`."""
-
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = Path(path)
-
-    def read_metadata(self) -> Metadata:
-        """The keys of the checkpoint, with types and shapes of tensors."""
-        folder, manifest = self.verified()
-        contents = self.contents(folder, manifest).items()
-        return Metadata(
-            {
-                key: metadata.of(s.example.dtype, s.shape) if s.is_tensor else metadata.of()
-                for key, s in contents
-            }
-        )
-
-    def verified(self) -> tuple[Path, Manifest]:
-        """The folder and its manifest, after a check of every byte; CheckpointError if it is damaged."""
-        final = _absolute(self.path)
-        folder = final
-        if not final.exists():  # it was being replaced when its job ended
-            folder = next(iter(_beside(final, "replaced")), final)
-        if not folder.is_dir():
-            raise CheckpointError(f"there is no checkpoint {final}: no such folder")
-        manifest = verify(folder)
-        if STATE not in manifest.objects:
-            raise CheckpointError(
-                f"checkpoint {folder} holds {', '.join(manifest.objects)}, and was made by a Checkpointer: "
-                "load it by Checkpointer.resume or Checkpointer.read"
-            )
-        return folder, manifest
-
-    def contents(self, folder: Path, manifest: Manifest) -> dict[str, Saved]:
-        """What the checkpoint holds, by key. Tensors are read when they are used."""
-        found: dict[str, Saved] = {}
-        for name in manifest.objects[STATE].tensor_files:
-            file = folder / name
-            with telling_of(f"{file} holds no state dict"):
-                for key, leaf in leaves(_mapped(file).state()).items():
-                    saved = Saved(str(file), leaf.value)
-                    found.setdefault(key, saved).rows.update(saved.rows)
-        for key, saved in found.items():
-            saved.check(key)
-        return found
+def _settle(stream: Any, sync: bool) -> None:
+    """Put what was written on stable storage, where the stream is a file of the host."""
+    stream.flush()
+    if sync:
+        try:
+            descriptor = stream.fileno()
+        except (AttributeError, io.UnsupportedOperation):
+            return
+        os.fsync(descriptor)
 
 
-def place_of(checkpoint_id: str | os.PathLike[str] | None, given: Any, kind: type[Any]) -> Any:
-    """The writer or reader of a call: the one that is `given`, of class `kind`, or one for the folder `checkpoint_id`."""
-    if given is None:
-        if checkpoint_id is None:
-            raise ValueError(
-                f"a checkpoint needs a place: pass checkpoint_id, a folder, or a {kind.__name__}"
-            )
-        return kind(checkpoint_id)
-    if not isinstance(given, kind):
-        raise TypeError(
-            f"expected a {kind.__name__}, got {type(given).__name__}: checkpoints lie in folders here"
-        )
-    if checkpoint_id is not None:
-        given.path = Path(checkpoint_id)  # as in PyTorch
-    return given
+def _split_by_size_and_type(bins: int, items: Sequence[WriteItem]) -> list[list[WriteItem]]:
+    """`items` in as many parts of about one size."""
+    parts: list[list[WriteItem]] = [[] for _ in range(bins)]
+    others = [item for item in items if item.type is WriteItemType.BYTE_IO]
+    for i, item in enumerate(others):
+        parts[i % bins].append(item)
+    load = [0] * bins
+    sizes = {id(item): item.tensor_storage_size() or 0 for item in items}
+    tensors = [item for item in items if item.type is not WriteItemType.BYTE_IO]
+    for item in tensors if bins == 1 else sorted(tensors, key=lambda item: -sizes[id(item)]):
+        least = load.index(min(load))
+        parts[least].append(item)
+        load[least] += sizes[id(item)]
+    return parts
 
 
-def _absolute(path: Path) -> Path:
-    return Path(os.path.abspath(path))
-
-
-def _beside(final: Path, kind: str) -> list[Path]:
-    """The hidden folders of a `kind` that lie beside `final` and belong to it."""
-    form = re.compile(rf"\.{kind}-{re.escape(final.name)}-[0-9a-f]{{8}}")
-    return sorted(path for path in final.parent.iterdir() if form.fullmatch(path.name))
-
-
-def _mapped(path: Path) -> Stored:
-    """The file of a share, whose bytes are checked already; arrays are mapped, not read."""
-    with open(path, "rb") as file:
-        layout, metadata = read_layout(file, str(path))
-        memory = np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)
-    arrays = {
-        name: memory[entry.offset : entry.offset + entry.nbytes].view(entry.dtype).reshape(entry.shape)
-        for name, entry in layout.items()
-    }
-    return Stored(arrays, metadata, str(path))
+__all__ = ["FileSystem", "FileSystemBase", "FileSystemReader", "FileSystemWriter", "SerializationFormat"]

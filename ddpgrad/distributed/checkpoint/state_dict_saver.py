@@ -1,207 +1,285 @@
-"""`save` and `async_save`: each rank writes its rows of what is divided, the first that has it writes all else."""
+"""`save` and `async_save`: a state dict, of which each rank has a part, into a storage."""
 
 from __future__ import annotations
 
-import copy
+import inspect
 import os
 import sys
 import threading
 import warnings
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from dataclasses import asdict
-from pathlib import Path
-from typing import Any
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, overload
 from weakref import WeakKeyDictionary
 
-from ...backend.dtype import BY_NAME
 from ...core.errors import CheckpointError
 from ...core.rank_local import RankLocal
-from ...core.tensor import Tensor
-from ...launcher.checkpoint import shards
-from ...launcher.checkpoint.manifest import File
-from ...launcher.checkpoint.shards import ROWS, Share
-from ..process_group import ProcessGroup, get_process_group_ranks, new_group, resolve
-from . import metadata
-from .api import CheckpointException, Crew
-from .default_planner import DefaultSavePlanner, checked
-from .filesystem import STATE, FileSystemWriter, place_of
-from .leaves import describe, is_divided, leaves, local, states, written
+from ..process_group import ProcessGroup, get_process_group_ranks, is_initialized, new_group, resolve
+from ._storage_utils import _storage_setup
+from .default_planner import DefaultSavePlanner
+from .filesystem import FileSystemWriter
 from .metadata import Metadata
+from .planner import SavePlan, SavePlanner
+from .staging import AsyncStager, BlockingAsyncStager
+from .stateful import Stateful
+from .storage import StorageWriter, WriteResult
+from .utils import _DistWrapper
+
+
+class AsyncCheckpointerType(Enum):
+    """What writes while training goes on."""
+
+    THREAD = "thread"
+    PROCESS = "process"
+
+
+@dataclass
+class AsyncSaveResponse:
+    """What `async_save` returns where the stager copies in a thread of its own."""
+
+    staging_completion: Future[None]
+    upload_completion: Future[Metadata]
 
 
 def save(
     state_dict: dict[str, Any],
-    *,
+    *args: Any,
     checkpoint_id: str | os.PathLike[str] | None = None,
-    storage_writer: FileSystemWriter | None = None,
-    planner: DefaultSavePlanner | None = None,
+    storage_writer: StorageWriter | None = None,
+    planner: SavePlanner | None = None,
     process_group: ProcessGroup | None = None,
     no_dist: bool = False,
     use_collectives: bool = True,
 ) -> Metadata:
-    """Write `state_dict` into the folder `checkpoint_id`, which holds nothing else, and return what it holds.
+    """Write `state_dict` into the folder `checkpoint_id`, or by `storage_writer`, and return what it holds.
 
-    All ranks of `process_group` call it; with no_dist this rank acts alone. A state dict nests dicts with tensors, numbers,
-    strings and lists; at its top objects with `state_dict` and `load_state_dict` may stand as they are. Of a DTensor each
-    rank writes its rows; what several ranks have counts as alike, and the first of them writes it. The folder becomes visible
-    whole; a checkpoint that was there is replaced. CheckpointException on all ranks if one fails.
+    All ranks of `process_group` call it; with no_dist this rank acts alone. A state dict nests dicts and lists with tensors
+    and other objects; at its top objects with `state_dict` and `load_state_dict` may stand as they are. Of a DTensor each
+    rank writes its part; what several ranks have counts as alike, and one of them writes it. PyTorch reads the files. A
+    checkpoint that was there is replaced when the new one is whole. With use_collectives=False each rank describes what it
+    writes itself. CheckpointException on all ranks if one fails.
     """
-    crew = Crew.of(process_group, no_dist)
-    begun = _Save(crew, state_dict, checkpoint_id, storage_writer, planner)
     _wait_for(_last.get())
-    return begun.finish(crew)
+    if args:  # as older programs call it
+        (storage_writer,) = args
+    return _save(state_dict, checkpoint_id, storage_writer, planner, process_group, no_dist, use_collectives)
+
+
+def _save(
+    state_dict: Mapping[str, Any],
+    checkpoint_id: str | os.PathLike[str] | None,
+    storage_writer: StorageWriter | None,
+    planner: SavePlanner | None,
+    process_group: ProcessGroup | None,
+    no_dist: bool,
+    use_collectives: bool,
+) -> Metadata:
+    writer = _storage_setup(storage_writer, checkpoint_id, FileSystemWriter)
+    ranks = _DistWrapper(process_group, is_initialized() and not no_dist, 0)
+    states: dict[str, Any] = {}
+    ranks.all_gather("state", lambda: states.update(_stateful_to_state_dict(state_dict)))
+    return _save_by(ranks, states, writer, planner, use_collectives)
 
 
 def save_state_dict(
     state_dict: dict[str, Any],
-    storage_writer: FileSystemWriter,
+    storage_writer: StorageWriter,
     process_group: ProcessGroup | None = None,
     coordinator_rank: int = 0,
     no_dist: bool = False,
-    planner: DefaultSavePlanner | None = None,
+    planner: SavePlanner | None = None,
 ) -> Metadata:
     """`save`, as older programs call it."""
     warnings.warn("`save_state_dict` is deprecated. Please use `save` instead.", FutureWarning, stacklevel=2)
-    return save(
-        state_dict,
-        storage_writer=storage_writer,
-        planner=planner,
-        process_group=process_group,
-        no_dist=no_dist,
-    )
+    storage_writer.reset()
+    return _save_state_dict(state_dict, storage_writer, process_group, coordinator_rank, no_dist, planner)
 
 
+@overload
 def async_save(
     state_dict: dict[str, Any],
     *,
     checkpoint_id: str | os.PathLike[str] | None = None,
     storage_writer: FileSystemWriter | None = None,
-    planner: DefaultSavePlanner | None = None,
+    planner: SavePlanner | None = None,
     process_group: ProcessGroup | None = None,
-    async_checkpointer_type: Any = None,
-    async_stager: Any = None,
+    async_checkpointer_type: AsyncCheckpointerType = AsyncCheckpointerType.THREAD,
+    async_stager: None = None,
     no_dist: bool = False,
     use_collectives: bool = True,
-) -> Future[Metadata]:
+) -> Future[Metadata]: ...
+@overload
+def async_save(
+    state_dict: dict[str, Any],
+    *,
+    checkpoint_id: str | os.PathLike[str] | None = None,
+    storage_writer: StorageWriter | None = None,
+    planner: SavePlanner | None = None,
+    process_group: ProcessGroup | None = None,
+    async_checkpointer_type: AsyncCheckpointerType = AsyncCheckpointerType.THREAD,
+    async_stager: AsyncStager | None = None,
+    no_dist: bool = False,
+    use_collectives: bool = True,
+) -> Future[Metadata] | AsyncSaveResponse: ...
+def async_save(
+    state_dict: dict[str, Any],
+    *,
+    checkpoint_id: str | os.PathLike[str] | None = None,
+    storage_writer: StorageWriter | None = None,
+    planner: SavePlanner | None = None,
+    process_group: ProcessGroup | None = None,
+    async_checkpointer_type: AsyncCheckpointerType = AsyncCheckpointerType.THREAD,
+    async_stager: AsyncStager | None = None,
+    no_dist: bool = False,
+    use_collectives: bool = True,
+) -> Future[Metadata] | AsyncSaveResponse:
     """As `save`, in a thread of each rank; returns when the tensors are copied, and training may go on.
 
-    `result()` of the Future returns when the checkpoint is visible, and raises the error of any rank. One checkpoint is
-    written after the other.
+    async_stager: what copies them, by default `storage_writer`, if it is one. `result()` of the Future returns when the
+    checkpoint is visible, and raises the error of any rank. One checkpoint is written after the other.
     """
-    if async_stager is not None or str(getattr(async_checkpointer_type, "value", "thread")) != "thread":
+    if async_checkpointer_type is not AsyncCheckpointerType.THREAD:
         raise NotImplementedError(
-            "async_save: expected async_stager=None and a checkpointer that is a thread: copies are kept in this process's memory"
+            "async_save: expected async_checkpointer_type=AsyncCheckpointerType.THREAD: copies are kept in this process's memory"
         )
-    crew = Crew.of(process_group, no_dist)
-    begun = _Save(crew, state_dict, checkpoint_id, storage_writer, planner)
-    begun.share = begun.share.snapshot({})
-    beside = crew._replace(group=_group_of_threads(process_group)) if crew.size > 1 else crew
-    before, future = _last.get(), Future[Metadata]()
+    stager = async_stager or (
+        storage_writer if isinstance(storage_writer, AsyncStager) else BlockingAsyncStager()
+    )
+    ranks = _DistWrapper(process_group, is_initialized() and not no_dist, 0)
+    states: dict[str, Any] = {}
+    ranks.all_gather("state", lambda: states.update(_stateful_to_state_dict(state_dict)))
+    before = _last.get()
+    if getattr(stager, "cache_staged_state_dict", False):
+        _wait_for(before)  # which writes out of the memory that is copied into
+    copied = stager.stage(states)
+    group = _group_of_threads(process_group) if ranks.get_world_size() > 1 else process_group
+    upload = Future[Metadata]()
 
     def write() -> None:
         _wait_for(before)
         try:
-            future.set_result(begun.finish(beside))
+            staged = copied.result() if isinstance(copied, Future) else copied
+            upload.set_result(
+                _save(staged, checkpoint_id, storage_writer, planner, group, no_dist, use_collectives)
+            )
         except CheckpointError as error:
-            # The program may never ask.
-            print(f"async_save: {error}", file=sys.stderr)
-            future.set_exception(error)
+            print(f"async_save: {error}", file=sys.stderr)  # the program may never ask
+            upload.set_exception(error)
         except BaseException as error:  # of the collectives: the rank fails, whoever asks
-            future.set_exception(error)
+            upload.set_exception(error)
             raise
 
     thread = threading.Thread(target=write, name="checkpoint writer")
     _last.set(thread)
     thread.start()
-    return future
+    if isinstance(copied, Future):
+        return AsyncSaveResponse(_without_result(copied), upload)
+    if stager.should_synchronize_after_execute:
+        stager.synchronize_staging()
+    return upload
 
 
-class _Save:
-    """A checkpoint that is being written: this rank's share of it."""
+def _without_result(copied: Future[Any]) -> Future[None]:
+    done = Future[None]()
 
-    def __init__(
-        self,
-        crew: Crew,
-        state_dict: dict[str, Any],
-        checkpoint_id: str | os.PathLike[str] | None,
-        writer: FileSystemWriter | None,
-        planner: DefaultSavePlanner | None,
-    ) -> None:
-        checked(planner, DefaultSavePlanner)
-        # A copy, which stays when the program gives its writer another path.
-        self._writer: FileSystemWriter = copy.copy(place_of(checkpoint_id, writer, FileSystemWriter))
-        state: dict[str, Any] = {}
+    def settle(future: Future[Any]) -> None:
+        error = future.exception()
+        done.set_result(None) if error is None else done.set_exception(error)
 
-        def take() -> Any:
-            state.update(states(state_dict))
-            return {key: describe(leaf.value) for key, leaf in leaves(state).items()}
+    copied.add_done_callback(settle)
+    return done
 
-        described = crew.all(take)
-        first = _first_owners(described)
-        self._metadata = _metadata(described)
-        shares: list[Share] = []
-        crew.all(lambda: shares.append(_share(state, first, crew)))
-        self.share = shares[0]
 
-    def finish(self, crew: Crew) -> Metadata:
-        """Write the files of all ranks, and make the checkpoint visible."""
-        writer = self._writer
-        hidden = Path(crew.first(lambda: str(writer.begin())))
-        try:
-            files = crew.all(lambda: asdict(self.share.write(hidden)))
-        except BaseException:
-            if crew.rank == 0:
-                writer.discard(hidden)
-            raise
-
-        def commit() -> None:
+def _stateful_to_state_dict(state_dict: Mapping[str, Any]) -> dict[str, Any]:
+    """`state_dict` with the states of its Stateful objects in their places."""
+    found: dict[str, Any] = {}
+    for key, value in state_dict.items():
+        found[key] = value
+        if isinstance(value, Stateful) and not isinstance(value, type):
             try:
-                writer.commit(hidden, self.share, [{STATE: File(**file)} for file in files])
-            finally:
-                writer.discard(hidden)
-
-        crew.first(commit)
-        return self._metadata
-
-
-def _first_owners(described: list[dict[str, list[Any]]]) -> dict[str, int]:
-    """By key, the first rank that has it; CheckpointException where ranks differ in the type or the shape."""
-    first: dict[str, int] = {}
-    for rank, found in enumerate(described):
-        for key, words in found.items():
-            other = first.setdefault(key, rank)
-            if described[other][key] != words:
-                raise CheckpointException(
-                    f"the state dict has {key!r} as {_in_words(described[other][key])} on rank {other}, and as "
-                    f"{_in_words(words)} on rank {rank}: what all ranks save must be alike on all"
-                )
-    return first
+                found[key] = value.state_dict()
+            except Exception as error:
+                raise CheckpointError(
+                    f"the state_dict() of {key!r}, a {type(value).__name__}, failed: {type(error).__name__}: {error}"
+                ) from error
+    return found
 
 
-def _in_words(words: list[Any]) -> str:
-    return "plain data" if len(words) == 1 else f"{words[0]} of {words[1]} with shape {words[2]}"
+def _save_state_dict(
+    state_dict: dict[str, Any],
+    storage_writer: StorageWriter,
+    process_group: ProcessGroup | None = None,
+    coordinator_rank: int = 0,
+    no_dist: bool = False,
+    planner: SavePlanner | None = None,
+    use_collectives: bool = True,
+) -> Metadata:
+    ranks = _DistWrapper(process_group, is_initialized() and not no_dist, coordinator_rank)
+    return _save_by(ranks, state_dict, storage_writer, planner, use_collectives)
 
 
-def _share(state: dict[str, Any], first: dict[str, int], crew: Crew) -> Share:
-    """What this rank writes: its rows, and what it is the first to have."""
+def _save_by(
+    ranks: _DistWrapper,
+    state_dict: dict[str, Any],
+    writer: StorageWriter,
+    planner: SavePlanner | None,
+    use_collectives: bool,
+) -> Metadata:
+    plans = planner or DefaultSavePlanner()
+    described: list[Metadata] = []
 
-    def write(key: str, value: Any) -> tuple[bool, Any]:
-        mine = first.get(key, 0) == crew.rank
-        if not isinstance(value, Tensor):
-            return mine, value
-        tensor, rows = local(value)
-        if is_divided(value):
-            return mine or (len(rows) > 0 and value.is_first_replica), {ROWS: {str(rows.start): tensor}}
-        return mine, tensor
+    def local() -> SavePlan:
+        if takes(plans.set_up_planner, "storage_meta"):
+            plans.set_up_planner(
+                state_dict=state_dict, storage_meta=writer.storage_meta(), is_coordinator=ranks.is_coordinator
+            )
+        else:  # of programs for older versions
+            plans.set_up_planner(state_dict, ranks.is_coordinator)  # type: ignore[arg-type]
+        options = {"rank": ranks.rank, "use_collectives": use_collectives}
+        writer.set_up_storage_writer(
+            ranks.is_coordinator, **(options if takes(writer.set_up_storage_writer, "kwargs") else {})
+        )
+        return writer.prepare_local_plan(plans.create_local_plan())
 
-    return shards.part(STATE, "parts", written(state, write), crew.rank, crew.size)
+    def together(found: list[SavePlan]) -> list[SavePlan]:
+        made, metadata = plans.create_global_plan(found)
+        described.append(metadata)
+        return writer.prepare_global_plan(made)
+
+    def write() -> list[WriteResult]:
+        writes = writer.write_data(plans.finish_plan(plan), plans)
+        writes.wait()
+        return writes.value()
+
+    def finish(results: list[list[WriteResult]]) -> Metadata:
+        writer.finish(metadata=described[0], results=results)
+        return described[0]
+
+    if not use_collectives:
+        alone = _DistWrapper(None, False, 0)
+        plan = alone.reduce_scatter("plan", local, together)
+        return _discarding(
+            writer, lambda: ranks.all_gather("write", lambda: alone.all_reduce("write", write, finish))
+        )[ranks.rank]
+    plan = ranks.reduce_scatter("plan", local, together)
+    return _discarding(writer, lambda: ranks.all_reduce("write", write, finish))
 
 
-def _metadata(described: list[dict[str, list[Any]]]) -> Metadata:
-    words = {key: value for found in reversed(described) for key, value in found.items()}
-    return Metadata(
-        {key: metadata.of(BY_NAME[w[1]], w[2]) if len(w) > 1 else metadata.of() for key, w in words.items()}
-    )
+def _discarding(writer: StorageWriter, write: Callable[[], Any]) -> Any:
+    """What `write` returns; where it fails, files of a checkpoint that did not come about are deleted."""
+    try:
+        return write()
+    except BaseException:
+        if isinstance(writer, FileSystemWriter):
+            writer.discard()
+        raise
+
+
+def takes(method: Callable[..., Any], name: str) -> bool:
+    """Whether a method, of a class of the program perhaps, has the parameter `name`."""
+    return name in inspect.signature(method).parameters
 
 
 _last: RankLocal[threading.Thread | None] = RankLocal(lambda: None)
