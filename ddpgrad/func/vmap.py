@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .. import Tensor, stack
+from .captured import captured
 from .levels import Mapping, Randomness, entered
 from .trees import flatten, spread
 
@@ -43,7 +44,12 @@ def vmap(
         dims = spread(in_dims, args, "in_dims")
         count = _batch_size(name, leaves, dims)
         whole = [x for x, d in zip(leaves, dims, strict=True) if d is None]
-        shared = [x for x in whole if isinstance(x, Tensor) and not x.is_inference()]
+        own = {id(x._versions) for x, d in zip(leaves, dims, strict=True) if d is not None}
+        shared = [
+            x
+            for x in (*whole, *captured(func))
+            if isinstance(x, Tensor) and not x.is_inference() and id(x._versions) not in own
+        ]
         versions = [x._versions[0] for x in shared]
         results = []
         for i in range(count or 1):
@@ -57,8 +63,8 @@ def vmap(
                 results.append(func(*rebuild(example), **kwargs))
             if [x._versions[0] for x in shared] != versions:
                 raise RuntimeError(
-                    f"vmap: inplace arithmetic on an argument whose in_dim is None is not possible: `{name}` wrote to a "
-                    "tensor that all examples share. Give it a batch dimension, or write to a copy."
+                    f"vmap: inplace arithmetic on what has no batch dimension is not possible: `{name}` wrote to a tensor "
+                    "that all examples share. Give it as an argument with a batch dimension, or write to a copy."
                 )
         columns = zip(*(flatten(result)[0] for result in results), strict=True)
         one = isinstance(out_dims, tuple) and len(out_dims) == 1 and isinstance(results[0], Tensor)

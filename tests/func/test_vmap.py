@@ -1,5 +1,7 @@
 """The loop over a batch."""
 
+import functools
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -114,7 +116,15 @@ def test_out_dims_of_one_output_and_of_what_is_no_tensor():
 
 def test_what_all_examples_share_may_not_be_written_to():
     x, sums = torch.arange(6.0).reshape(2, 3), torch.zeros(3)
-    with pytest.raises(RuntimeError, match="inplace arithmetic on an argument whose in_dim is None"):
+    norm, owner = torch.nn.BatchNorm1d(3), SimpleNamespace(sums=[sums])
+    for write in (
+        lambda row: sums.add_(row), lambda row: vmap(sums[0].add_)(row), owner.sums[0].copy_, norm,
+        functools.partial(lambda row, total: torch.add(row, 1, out=total["sums"]), total={"sums": sums}),
+    ):  # fmt: skip
+        with pytest.raises(RuntimeError, match="inplace arithmetic on what has no batch dimension"):
+            vmap(write)(x if write is not norm else x[:, None].expand(2, 4, 3))
+    with pytest.raises(RuntimeError, match="inplace arithmetic on what has no batch dimension"):
         vmap(lambda total, row: total.add_(row), in_dims=(None, 0))(sums, x)
+    vmap(lambda row: row.add_(x.sum() * 0))(x)  # known by name, and what is mapped
     vmap(lambda row: row.mul_(2))(x)
     assert x.tolist() == [[0.0, 2.0, 4.0], [6.0, 8.0, 10.0]]
