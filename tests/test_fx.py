@@ -83,6 +83,19 @@ def test_a_graph_says_what_is_called_and_as_what_source():
     ]
 
 
+def test_what_functions_say_of_their_types_stays():
+    def function(x: torch.Tensor, y: int = 3) -> torch.Tensor:
+        return x + y
+
+    traced = fx.symbolic_trace(function)
+    assert [node.type for node in traced.graph.nodes] == [torch.Tensor, int, None, torch.Tensor]
+    assert (
+        str(traced.graph).splitlines()[1].strip() == "%x : torch.Tensor [num_users=1] = placeholder[target=x]"
+    )
+    assert "def forward(self, x : torch.Tensor, y : int = 3) -> torch.Tensor:" in traced.code
+    assert "input : torch.Tensor) -> torch.Tensor:" in fx.symbolic_trace(nn.Linear(1, 1)).code
+
+
 def test_a_graph_is_changed_and_compiled_anew():
     traced = fx.symbolic_trace(lambda x: F.relu(x) + 1)
     relu, add = traced.graph.find_nodes(op="call_function")
@@ -129,6 +142,10 @@ def test_a_graph_is_built_by_hand():
     with pytest.raises(RuntimeError, match="another graph"):
         fx.Graph().call_method("relu", (x,))
     assert made.delete_submodule("layers.0") and not made.delete_submodule("layers.0")
+    with pytest.raises(AttributeError, match="scale"):
+        graph = fx.Graph()
+        graph.output(graph.get_attr("scale"))
+        fx.GraphModule(nn.Module(), graph)
 
 
 def test_what_is_not_known_while_tracing_is_an_error_with_the_line():

@@ -138,7 +138,7 @@ class _Writer:
             if target.lstrip("*") != node.name:
                 self.body.append(f"{node.name} = {target.lstrip('*')}")
         elif node.op == "output":
-            self.returned = typed.replace(": ", " -> ", 1)
+            self.returned = typed.replace(" : ", " -> ", 1)
             self.body.append(f"return {self.spelt(node.args[0])}")
         elif node.op == "get_attr":
             self.body.append(f"{node.name}{typed} = {attribute(self.root, target)}")

@@ -53,8 +53,7 @@ class GraphModule(Module):
         if isinstance(root, Module):
             self.training = getattr(root, "training", True)
             for path in named:
-                if has_attr(root, path):
-                    _copy_attr(root, self, path)
+                _copy_attr(root, self, path)
         elif isinstance(root, Mapping):
             for path in named:
                 if path not in root:

@@ -257,7 +257,8 @@ class Node:
         """A line about it."""
         if self.op == "output":
             return f"return {self.args[0]}"
-        typed = "" if self.type is None else f"{getattr(self.type, '__name__', self.type)} "
+        kind = _full_name(self.type) if isinstance(self.type, type) else repr(self.type)
+        typed = "" if self.type is None else f"{kind} "
         target = self.target if isinstance(self.target, str) else _full_name(self.target)
         default = f"(default={self.args[0]})" if self.op == "placeholder" and self.args else ""
         given = (

@@ -142,8 +142,10 @@ class Tracer(TracerBase):
         if is_module and not names:
             raise RuntimeError("``self`` argument cannot be part of *args expansion!")
         by_name: dict[str, Any] = {}
+        kinds = _annotations(function)
         for i, name in enumerate(names[is_module:], is_module):
-            value = self._argument(name, defaults.get(name, inspect.Signature.empty), concrete_args or {})
+            default = defaults.get(name, inspect.Signature.empty)
+            value = self._argument(name, default, concrete_args or {}, kinds.get(name))
             if i < code.co_argcount:
                 args.append(value)
             else:
@@ -161,7 +163,7 @@ class Tracer(TracerBase):
             return root_fn, args
         return functools.wraps(root_fn)(functools.partial(root_fn, **by_name)), args
 
-    def _argument(self, name: str, default: Any, concrete: dict[str, Any]) -> Any:
+    def _argument(self, name: str, default: Any, concrete: dict[str, Any], kind: Any = None) -> Any:
         value = concrete.get(name, PH)
         if isinstance(value, (dict, list, tuple)):
             raise NotImplementedError(
@@ -169,7 +171,7 @@ class Tracer(TracerBase):
             )
         default = default if isinstance(value, PHBase) else value
         args = () if default is inspect.Signature.empty else (default,)
-        proxy = self.create_proxy("placeholder", name, args, {})
+        proxy = self.create_proxy("placeholder", name, args, {}, type_expr=kind)
         if isinstance(value, PHBase):
             return proxy
         said = f"{name} has been specialized to have value {value} but got another value"
@@ -234,10 +236,18 @@ class Tracer(TracerBase):
             for names in (scope, *map(vars, self._autowrap_search)):
                 _autowrap_check(patcher, names, self._autowrap_function_ids)
             result = self.create_arg(fn(*args))
-            returned = getattr(fn, "__annotations__", {}).get("return")
+            returned = _annotations(inspect.unwrap(fn)).get("return")
             self.create_node("output", "output", (result,), {}, type_expr=returned)
         self.submodule_paths = None
         return self.graph
+
+
+def _annotations(function: Any) -> dict[str, Any]:
+    """The types that a function says its arguments and its result have; those of this package are written as text."""
+    said = getattr(function, "__annotations__", {})
+    if getattr(function, "__module__", "").partition(".")[0] != __name__.partition(".")[0]:
+        return said
+    return {name: Tensor if kind == "Tensor" else kind for name, kind in said.items()}
 
 
 def _path_of(value: Tensor | Module, members: Iterable[tuple[str, Any]]) -> str | None:
