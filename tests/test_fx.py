@@ -96,6 +96,14 @@ def test_what_functions_say_of_their_types_stays():
     assert "input : torch.Tensor) -> torch.Tensor:" in fx.symbolic_trace(nn.Linear(1, 1)).code
 
 
+def test_calls_are_written_down_as_they_were_made():
+    code = fx.symbolic_trace(lambda x, w: torch.addmm(w, torch.cat([x, w], dim=1), x).softmax(dim=0)).code
+    for call in ("torch.cat([x, w], dim = 1)", "torch.addmm(w, cat, x)", ".softmax(dim = 0)"):
+        assert call in code
+    code = fx.symbolic_trace(lambda x: torch.addmm(torch.ones(1), torch.ones(1, 1), x)).code
+    assert "torch.addmm" in code and "matmul" not in code
+
+
 def test_a_graph_is_changed_and_compiled_anew():
     traced = fx.symbolic_trace(lambda x: F.relu(x) + 1)
     relu, add = traced.graph.find_nodes(op="call_function")

@@ -66,6 +66,16 @@ def test_it_is_asked_with_the_function_and_its_arguments(name: str) -> None:
     )
 
 
+def test_arguments_are_told_as_they_were_given() -> None:
+    lazy, x = Lazy(), torch.ones(2)
+    Lazy.answer = staticmethod(lambda func, types, args, kwargs: (args, kwargs))
+    assert torch.softmax(lazy, dim=-1) == ((lazy,), {"dim": -1})
+    assert torch.cat([lazy, x], dim=0) == (([lazy, x],), {"dim": 0})
+    assert torch.cat([lazy, x], 0) == (([lazy, x], 0), {})
+    assert torch.chunk(lazy, chunks=2) == ((lazy,), {"chunks": 2})
+    assert torch.baddbmm(lazy, x, x, alpha=1) == ((lazy, x, x), {"alpha": 1})
+
+
 def test_who_does_not_answer_leaves_the_error() -> None:
     for call in CALLS.values():
         with pytest.raises(TypeError):

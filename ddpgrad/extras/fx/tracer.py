@@ -13,6 +13,7 @@ from typing import Any
 
 from ...compat.checks import _assert
 from ...compat.jit import ScriptModule as ScriptObject  # noqa: F401 - what libraries ask of attributes
+from ...core.overrides import overriding
 from ...core.tensor import Tensor
 from ...nn import Module, Parameter, Sequential
 from .graph import Graph
@@ -235,7 +236,11 @@ class Tracer(TracerBase):
             _patch_wrapped_functions(patcher)
             for names in (scope, *map(vars, self._autowrap_search)):
                 _autowrap_check(patcher, names, self._autowrap_function_ids)
-            result = self.create_arg(fn(*args))
+            overriding.append(self)  # so that all functions ask first, and a proxy is found in any place
+            try:
+                result = self.create_arg(fn(*args))
+            finally:
+                overriding.remove(self)
             returned = _annotations(inspect.unwrap(fn)).get("return")
             self.create_node("output", "output", (result,), {}, type_expr=returned)
         self.submodule_paths = None

@@ -71,14 +71,16 @@ def general(op: Op, asked: Asked = None, operator: bool = False) -> Callable[...
             return leaving(ask)(asked() if asked else op.call, args, kwargs)
         if operator and args[1] is None:
             return NotImplemented
+        as_given = args
         try:
             if kwargs:
                 if "out" in kwargs:
-                    target = kwargs.pop("out")
-                    compute_as_out(op, args, kwargs, target)
-                    result = without_autocast(call, args, kwargs)
-                    return into(op, target, result, (*args, *kwargs.values()))
-                args = op.bind(args, kwargs)
+                    options = dict(kwargs)
+                    target = options.pop("out")
+                    compute_as_out(op, args, options, target)
+                    result = without_autocast(call, args, options)
+                    return into(op, target, result, (*args, *options.values()))
+                args = op.bind(args, dict(kwargs))
             elif len(args) != complete:
                 tail = tails.get(len(args))
                 args = op.bind(args, kwargs) if tail is None else args + tail
@@ -153,21 +155,13 @@ def general(op: Op, asked: Asked = None, operator: bool = False) -> Callable[...
                         break
             return out if visible == 1 else together(outs)
         except (TypeError, AttributeError, RuntimeError, NotImplementedError) as error:
-            function = asked() if asked else op.call
-            return leaving(answer)(function, without_defaults(op, args), kwargs, error)
+            return leaving(answer)(asked() if asked else op.call, as_given, kwargs, error)
 
     return call
 
 
 def _itself(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
-
-
-def without_defaults(op: Op, args: tuple[Any, ...]) -> tuple[Any, ...]:
-    """`args` as they were given, before `op` filled in the rest."""
-    while len(args) > 1 and len(args) <= len(op.defaults) and args[-1] is op.defaults[len(args) - 1]:
-        args = args[:-1]
-    return args
 
 
 def _kind_of(value: Any) -> str:

@@ -16,7 +16,7 @@ from ...backend.registry import backend_for
 from ...core.overrides import Overridden, ask, is_overridden, overriding
 from ...core.tensor import wrap
 from .autocast import cast_arguments, without_autocast
-from .calls import Asked, casts_of, general, into, is_differentiable, versions_of, without_defaults
+from .calls import Asked, casts_of, general, into, is_differentiable, versions_of
 from .dtype_lists import REFUSED_BY_OPS, refuse_dtypes
 from .explain import explain
 from .lean_nodes import record_pair, record_single
@@ -173,6 +173,7 @@ def ternary(op: Op, adapt: Callable[..., tuple[Any, ...]], asked: Asked = None) 
     def call(*args: Any, **kwargs: Any) -> Any:
         if kwargs:
             return call_general(*args, **kwargs)
+        as_given = args
         if len(args) != 3:
             args += tails.get(len(args), ())
         if casts or len(args) != 3:
@@ -181,7 +182,7 @@ def ternary(op: Op, adapt: Callable[..., tuple[Any, ...]], asked: Asked = None) 
             given = adapt(*args)
             raw = tuple([t if t is None else t._operand for t in given])
         except (AttributeError, RuntimeError, Overridden):
-            return call_general(*without_defaults(op, args))  # which asks the operands, or says what is wrong
+            return call_general(*as_given)  # which asks the operands, or says what is wrong
         first = raw[0]
         try:
             result = kernels[first.__class__](*raw)
@@ -207,15 +208,17 @@ def single(op: Op, asked: Asked = None) -> Callable[..., Any]:
     differentiable, casts, refused = is_differentiable(op), casts_of(op), REFUSED_BY_OPS.get(op.name)
 
     def call(*args: Any, **kwargs: Any) -> Any:
+        as_given = args
         if kwargs:
             if overriding and is_overridden(args, kwargs):
                 return ask(asked() if asked else op.call, args, kwargs)
             if "out" in kwargs:
-                target = kwargs.pop("out")
-                compute_as_out(op, args, kwargs, target)
-                result = without_autocast(call, args, kwargs)
-                return into(op, target, result, (*args, *kwargs.values()))
-            args = op.bind(args, kwargs)
+                options = dict(kwargs)
+                target = options.pop("out")
+                compute_as_out(op, args, options, target)
+                result = without_autocast(call, args, options)
+                return into(op, target, result, (*args, *options.values()))
+            args = op.bind(args, dict(kwargs))
         elif len(args) != complete:
             if many and (len(args) > 2 or (len(args) == 2 and args[1].__class__ is int)):
                 args = (args[0], args[1:])
@@ -229,7 +232,7 @@ def single(op: Op, asked: Asked = None) -> Callable[..., Any]:
             a = input._operand
         except (AttributeError, Overridden):
             # Which asks the operand, or says what is wrong.
-            return general(op, asked)(*without_defaults(op, args))
+            return general(op, asked)(*as_given, **kwargs)
         if refused is not None and a.dtype is not _FLOAT32 and a.dtype.kind != "f":
             refuse_dtypes(op.name, refused, (input,))
         if check is not None:
@@ -237,7 +240,7 @@ def single(op: Op, asked: Asked = None) -> Callable[..., Any]:
         try:
             options = args[1:] if adapt is None else adapt(*args)[1:]
         except Overridden:  # by an index
-            return general(op, asked)(*without_defaults(op, args))
+            return general(op, asked)(*as_given, **kwargs)
         try:
             result = kernels[a.__class__](a, *options)
         except Exception as error:

@@ -112,17 +112,18 @@ def several_views(op: Op, asked: Callable[[], Any] | None = None) -> Callable[..
     complete, tails = len(op.params), op.tails
 
     def call(*args: Any, **kwargs: Any) -> tuple[Tensor, ...]:
+        as_given = args
         if kwargs or len(args) != complete:
             tail = None if kwargs else tails.get(len(args))
-            args = op.bind(args, kwargs) if tail is None else args + tail
+            args = op.bind(args, dict(kwargs)) if tail is None else args + tail
         input = args[0]
         try:
             array = input._operand
         except (AttributeError, Overridden):
-            if overriding and is_overridden(args, {}):
-                return ask(asked() if asked else op.call, args, {})
+            if overriding and is_overridden(as_given, kwargs):
+                return ask(asked() if asked else op.call, as_given, kwargs)
             wrong = TypeError(f"{op.name}(): expected a Tensor, got {type(input).__name__}")
-            return answer(asked() if asked else op.call, args, {}, wrong)
+            return answer(asked() if asked else op.call, as_given, kwargs, wrong)
         adapted = adapt(*args)
         raw = (array, *adapted[1:])
         try:
