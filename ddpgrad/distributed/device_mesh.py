@@ -277,6 +277,9 @@ class DeviceMesh:
     def __deepcopy__(self, memo: dict[int, Any]) -> DeviceMesh:
         return self  # as its groups
 
+    def __reduce__(self) -> Any:
+        return mesh_again, (self.device_type, self._ranks.tolist(), self.mesh_dim_names)
+
     def __repr__(self) -> str:
         names = f", mesh_dim_names={self.mesh_dim_names}" if self.mesh_dim_names else ""
         return f"DeviceMesh({self.device_type!r}, {self._ranks.tolist()}{names})"
@@ -320,6 +323,26 @@ def _mesh(
     mesh._ranks, mesh._groups, mesh._parts = ranks, list(groups), {}
     mesh._root, mesh._along = root, None if along is None else tuple(along)
     return mesh
+
+
+def mesh_again(device_type: str, ranks: Any, names: Sequence[str] | None) -> DeviceMesh:
+    """A mesh that was pickled, with the groups that this rank has along its dimensions. Not collective."""
+    made = _mesh(DeviceMesh, device_type, np.asarray(ranks, np.int64), [], names)
+    here, known = made.get_coordinate(), process_group.groups.get()
+    for dim in range(made.ndim):
+        line = None if here is None else made._ranks[(*here[:dim], slice(None), *here[dim + 1 :])]
+        found = (
+            None
+            if line is None
+            else next((g for g in known if g.ranks == tuple(sorted(line.tolist()))), None)
+        )
+        if line is not None and found is None:
+            raise RuntimeError(
+                f"a DeviceMesh of the ranks {ranks} is loaded, and rank {made.get_rank()} has no process group of {line.tolist()}: make "
+                "the mesh before, on all ranks together, by init_device_mesh or DeviceMesh"
+            )
+        made._groups.append(found)
+    return made
 
 
 def init_device_mesh(

@@ -1,12 +1,16 @@
 """Tensors of which each rank has a part: what programs compute of the parts, and of the whole."""
 
+import copy
+import io
+import pickle
+
 import pytest
 
 import ddpgrad as torch
 import ddpgrad.distributed as dist
 from ddpgrad import nn
 from ddpgrad.distributed.fsdp import fully_shard
-from ddpgrad.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
+from ddpgrad.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
 
 X = torch.arange(10.0).reshape(5, 2)
 
@@ -68,3 +72,108 @@ def test_gradients_are_clipped_by_norms_of_any_order(order, expected):
     for total, last in on_two_ranks(program):
         assert total == pytest.approx(expected)
         assert last == pytest.approx(3 * 0.5 / expected, rel=1e-5)
+
+
+def test_pickles_files_and_deep_copies_have_this_ranks_part():
+    def program(mesh):
+        x = distribute_tensor(X, mesh, [Shard(0)]).requires_grad_()
+        (x.to_local() * 2).sum().backward()
+        weight = nn.Parameter(distribute_tensor(X, mesh, [Shard(1)]), requires_grad=False)
+        file = io.BytesIO()
+        torch.save({"x": x, "weight": weight}, file)
+        file.seek(0)
+        loaded = torch.load(file)
+        for found, wanted in (
+            (pickle.loads(pickle.dumps(x)), x),
+            (loaded["x"], x),
+            (loaded["weight"], weight),
+            (copy.deepcopy(x), x),
+        ):
+            assert type(found) is type(wanted)
+            assert found.placements == wanted.placements
+            assert found.device_mesh == mesh
+            assert found.requires_grad == wanted.requires_grad
+            assert found.to_local().data_ptr() != wanted.to_local().data_ptr()
+            assert torch.equal(found.full_tensor(), X)
+        assert torch.equal(copy.deepcopy(x).grad.full_tensor(), torch.full((5, 2), 2.0))
+        with pytest.raises(RuntimeError, match="graph leaves"):
+            copy.deepcopy(x * 2)
+        return pickle.dumps(x)
+
+    saved = on_two_ranks(program)
+
+    def of_the_other(mesh):
+        with pytest.raises(ValueError, match="loads the file that it saved itself"):
+            pickle.loads(saved[1 - dist.get_rank()])
+
+    on_two_ranks(of_the_other)
+
+
+@pytest.mark.parametrize(
+    ("placement", "grad_placement", "expected"),
+    [(Partial(), None, [2.0, 2.0]), (Replicate(), Partial(), [2.0, 0.0]), (Shard(0), Shard(0), [2.0, 2.0])],
+)
+def test_the_gradient_of_from_local_lies_as_told(placement, grad_placement, expected):
+    def program(mesh):
+        own = torch.ones(3, requires_grad=True)
+        grads = None if grad_placement is None else [grad_placement]
+        x = DTensor.from_local(own, mesh, [placement], grad_placements=grads)
+        (x * 2).redistribute(placements=[Replicate()]).to_local().sum().backward()
+        return own.grad[0].item()
+
+    assert on_two_ranks(program) == expected
+
+
+def test_from_local_refuses_a_dtensor_and_a_dimension_that_is_not_there():
+    def program(mesh):
+        with pytest.raises(RuntimeError, match=r"only accepts torch.Tensor"):
+            DTensor.from_local(distribute_tensor(X, mesh), mesh)
+        with pytest.raises(RuntimeError, match="Sharding dim 2 greater than tensor ndim 2"):
+            DTensor.from_local(X, mesh, [Shard(2)])
+
+    on_two_ranks(program)
+
+
+@pytest.mark.parametrize("placement", [Shard(0), Shard(1), Replicate()])
+def test_numbers_drawn_by_what_a_dtensor_says_are_those_of_one_rank(placement):
+    def drawn(x):
+        torch.manual_seed(0)
+        return (
+            torch.bernoulli(x),
+            torch.poisson(x),
+            torch.multinomial(x, 1),
+            torch.zeros_like(x).bernoulli_(x),
+        )
+
+    chances = torch.rand(4, 2)
+
+    def program(mesh):
+        found = drawn(distribute_tensor(chances, mesh, [placement]))
+        assert [t.placements for t in found] == [
+            (placement,),
+            (placement,),
+            (Replicate() if placement == Shard(1) else placement,),
+            (placement,),
+        ]
+        return [t.full_tensor().tolist() for t in found]
+
+    assert on_two_ranks(program) == [[t.tolist() for t in drawn(chances)]] * 2
+
+
+@pytest.mark.parametrize("placement", [Shard(0), Shard(1), Replicate()])
+@pytest.mark.parametrize(
+    ("change", "strides"),
+    [
+        (lambda x: x.transpose(0, 1), (3, 6, 1)),
+        (lambda x: x.transpose(0, 1).contiguous(), (12, 3, 1)),
+        (lambda x: x.movedim(0, 2), (3, 1, 6)),
+        (lambda x: x.unsqueeze(0).expand(2, 4, 2, 3), (0, 6, 3, 1)),
+        (lambda x: x[..., 0], (6, 3)),
+    ],
+)
+def test_strides_are_those_of_the_whole(placement, change, strides):
+    def program(mesh):
+        found = change(distribute_tensor(torch.zeros(4, 2, 3), mesh, [placement]))
+        return found.stride(), found.is_contiguous()
+
+    assert on_two_ranks(program) == [(strides, strides == (12, 3, 1))] * 2

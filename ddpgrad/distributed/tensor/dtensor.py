@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from typing import Any, NoReturn, Self
 
@@ -17,7 +18,7 @@ from ...core.tensor import Tensor, wrap
 from ...nn.parameter import Parameter
 from ..device_mesh import DeviceMesh, current_mesh
 from ..tensor_work import on_host
-from . import mesh_indexing, mesh_rules, mesh_view_rules  # noqa: F401  fill the tables
+from . import mesh_indexing, mesh_rules, mesh_view_rules, pickles  # noqa: F401  the first fill the tables
 from .described import Described
 from .history import AccumulateParts, joined_of, local_of
 from .history import placed as moved
@@ -59,19 +60,25 @@ class DTensor(Described, Rows, Tensor):
         run_check: bool = False,
         shape: Sequence[int] | None = None,
         stride: Sequence[int] | None = None,
+        grad_placements: Sequence[Placement] | None = None,
         **options: Any,
     ) -> DTensor:
         """The tensor of which each rank has its `local_tensor`, by default all of it; its gradient is that of the part.
 
-        shape, stride: of the whole, both; by default found out, together. run_check: what all ranks are to have alike is the
+        grad_placements: how the gradient lies of which a rank's part is that of its `local_tensor`; by default as the tensor, and on
+        all ranks where that is `Partial`. shape, stride: of the whole, both; by default found out, together. run_check: what all ranks are to have alike is the
         first one's, which overwrites that of the others; ValueError where parts differ in more than their elements.
         """
+        if isinstance(local_tensor, DTensor):
+            raise RuntimeError(
+                f"the local_tensor argument only accepts torch.Tensor but got {type(local_tensor)} value."
+            )
         mesh = device_mesh or current_mesh()
         if (shape is None) is not (stride is None):
             raise RuntimeError(
                 f"Found shape:{shape}, stride:{stride}. Please pass both shape and stride at the same time."
             )
-        return DTensor.joined(local_tensor, mesh, placements, shape, run_check)
+        return DTensor.joined(local_tensor, mesh, placements, shape, run_check, grad_placements)
 
     @staticmethod
     def joined(
@@ -80,6 +87,7 @@ class DTensor(Described, Rows, Tensor):
         placements: Sequence[Placement] | None,
         shape: Sequence[int] | None = None,
         run_check: bool = False,
+        grad_placements: Sequence[Placement] | None = None,
     ) -> DTensor:
         """As `from_local`."""
         placements = [Replicate()] * mesh.ndim if placements is None else placements
@@ -87,6 +95,10 @@ class DTensor(Described, Rows, Tensor):
             shape = list(local_tensor.shape)
             for dim, placement in reversed(list(enumerate(placements))):
                 if isinstance(placement, AnyShard):
+                    if not -len(shape) <= placement.dim < len(shape):
+                        raise RuntimeError(
+                            f"Sharding dim {placement.dim} greater than tensor ndim {len(shape)} for placement number {dim}"
+                        )
                     sizes = mesh.get_group(dim).communicator.all_gather_object(shape[placement.dim])
                     shape[placement.dim] = sum(sizes)
         computing()
@@ -115,7 +127,8 @@ class DTensor(Described, Rows, Tensor):
                     mesh.get_group(dim).communicator.broadcast(host, 0, "DTensor.from_local")
                     local_tensor.detach()[...] = wrap(to_device(host, local_tensor.device))
         if local_tensor._requires_grad and is_grad_enabled():
-            return DTensor.shown(joined_of(local_tensor, layout))
+            grads = None if grad_placements is None else layout.placed(grad_placements).placements
+            return DTensor.shown(joined_of(local_tensor, layout, grads))
         return dtensor(local_tensor._array, layout)
 
     # -- the two forms ------------------------------------------------------------------------
@@ -191,14 +204,22 @@ class DTensor(Described, Rows, Tensor):
             f"placements={self.placements})"
         )
 
-    def __reduce_ex__(self, protocol: Any) -> NoReturn:
-        raise NotImplementedError(
-            f"a DTensor of shape {list(self.shape)} is not saved or copied as an object, since this rank has a part of it: "
-            "save full_tensor(), which all ranks call, or let a Checkpointer save the model"
-        )
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return pickles.taken_apart(self, isinstance(self, Parameter))
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        return memo.setdefault(id(self), self._with(self.part().clone()._array, type(self)))
+        if self._grad_fn is not None:
+            raise RuntimeError(
+                "Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol at the moment"
+            )
+        if id(self) not in memo:
+            out = memo[id(self)] = self._with(copy.deepcopy(self.part(), memo)._array, type(self))
+            out.__dict__.update(
+                copy.deepcopy({k: v for k, v in self.__dict__.items() if k != "_placed_as"}, memo)
+            )
+            if self._grad is not None:
+                out._grad = copy.deepcopy(self._grad, memo)
+        return memo[id(self)]
 
     # -- parts and the whole -----------------------------------------------------------------
 
@@ -279,10 +300,13 @@ class DTensor(Described, Rows, Tensor):
         return dtensor(tensor._array, layout_of(mesh, [Replicate()] * mesh.ndim, tensor.shape))
 
     def beside(self, whole: Tensor) -> DTensor:
-        """`whole`, made anew by all ranks alike, placed as this one if it has its shape, else on all ranks."""
-        if whole.shape != self.shape:
-            return self.replicated(whole).requires_grad_(whole.requires_grad)  # type: ignore[return-value]
-        layout = self._layout.placed(without_partial(self.placements))
+        """`whole`, made anew by all ranks alike, and divided as this one along dimensions that both have."""
+        alike = [n == m for n, m in zip(whole.shape, self.shape, strict=False)]
+        placements = [
+            p if isinstance(p, AnyShard) and whole.ndim == self.ndim and alike[p.dim] else Replicate()
+            for p in self.placements
+        ]
+        layout = layout_of(self.device_mesh, placements, whole.shape)
         return dtensor(whole._array[layout.index].copy(), layout).requires_grad_(whole.requires_grad)
 
     def _filled_like(

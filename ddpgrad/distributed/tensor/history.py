@@ -26,20 +26,20 @@ class _Local(Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
-        return _Joined.apply(grads[0], ctx.layout), None
+        return _Joined.apply(grads[0], ctx.layout, None), None
 
 
 class _Joined(Function):
     """`from_local`, whose gradient is placed as the tensor is."""
 
     @staticmethod
-    def forward(ctx: Any, part: Any, layout: Layout) -> Tensor:
-        ctx.placements = without_partial(layout.placements)
+    def forward(ctx: Any, part: Any, layout: Layout, grad_placements: Any = None) -> Tensor:
+        ctx.placements = without_partial(layout.placements) if grad_placements is None else grad_placements
         return wrap(mesh_array(part._array, layout))
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
-        return _Local.apply(placed(grads[0], ctx.placements), None), None
+        return _Local.apply(placed(grads[0], ctx.placements), None), None, None
 
 
 class _Moved(Function):

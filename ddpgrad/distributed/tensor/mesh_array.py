@@ -91,18 +91,43 @@ class MeshArray(NDArrayOperatorsMixin):
     def strides(self) -> tuple[int, ...]:
         """Those that the whole would have in memory of the order in which the part lies."""
         part, shape = self.part, self.shape
+        steps, parts = part.strides, self.divided
+        if not parts:
+            return steps
+        if steps == steps_in_order(part.shape, self.itemsize):
+            return steps_in_order(shape, self.itemsize)
+        if all(shape[d] % n == 0 for d, n in parts.items()):  # so that all ranks say the same
+            wider = [
+                [n for e, n in parts.items() if e != d and step >= steps[e]] for d, step in enumerate(steps)
+            ]
+            return tuple([step * math.prod(more) for step, more in zip(steps, wider, strict=True)])
         if part.flags.c_contiguous:
             return steps_in_order(shape, self.itemsize)
-        if self.layout.is_replicated:
-            return part.strides
         order = sorted(range(self.ndim), key=lambda d: -part.strides[d])
         steps = steps_in_order(tuple([shape[d] for d in order]), self.itemsize)
         return tuple([steps[order.index(d)] for d in range(self.ndim)])
 
     @property
     def flags(self) -> Flags:
+        if 1 in self.part.shape and self.divided:  # of which the order among the part's steps says nothing
+            steps, shape = self.strides, self.shape
+            last, first = (
+                steps_in_order(shape, self.itemsize),
+                steps_in_order(shape[::-1], self.itemsize)[::-1],
+            )
+            long = [d for d, n in enumerate(shape) if n > 1]
+            return Flags(all(steps[d] == last[d] for d in long), all(steps[d] == first[d] for d in long))
         flags = self.part.flags
         return Flags(bool(flags.c_contiguous), bool(flags.f_contiguous))
+
+    @property
+    def divided(self) -> dict[int, int]:
+        """The dimensions that are divided, and in how many parts."""
+        parts: dict[int, int] = {}
+        for size, p in zip(self.mesh.shape, self.placements, strict=True):
+            if isinstance(p, AnyShard) and size > 1:
+                parts[p.dim] = parts.get(p.dim, 1) * size
+        return parts
 
     @property
     def base(self) -> Any:

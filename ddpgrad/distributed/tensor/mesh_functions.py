@@ -111,8 +111,7 @@ def reduce_along(
 
 def _leaves_nothing(x: MeshArray, d: int) -> bool:
     """Whether some rank may have nothing along dimension `d`, where it is divided; Booleans have no maximum over ranks."""
-    size = math.prod(x.mesh.size(m) for m, p in enumerate(x.placements) if p.divides(d))
-    return x.dtype.kind == "b" or (size > 1 and x.shape[d] % size != 0)
+    return x.dtype.kind == "b" or x.shape[d] % x.divided.get(d, 1) != 0
 
 
 def reduced(name: str, a: MeshArray, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: Any = False, **options: Any) -> Any:  # fmt: skip
@@ -286,17 +285,15 @@ def reshaped(a: MeshArray, shape: Any, **options: Any) -> Any:
     new = _full_shape(a, shape)
     together = _first_dims(a.shape, new)
     placements: list[Placement] = []
-    ranks = {
-        d: math.prod(a.mesh.size(m) for m, p in enumerate(a.placements) if p.divides(d))
-        for d in range(a.ndim)
-    }
+    ranks = a.divided
     for p in a.placements:
         if not isinstance(p, AnyShard):
             placements.append(p)
             continue
         to = together.get(p.dim)
         fits = to is not None and (
-            a.shape[p.dim] == new[to] or not (a.shape[p.dim] % ranks[p.dim] or new[to] % ranks[p.dim])
+            a.shape[p.dim] == new[to]
+            or not (a.shape[p.dim] % ranks.get(p.dim, 1) or new[to] % ranks.get(p.dim, 1))
         )
         placements.append(p.at(to) if fits and to is not None else REPLICATE)
     held = a.placed(

@@ -43,7 +43,7 @@ BY_ELEMENT = frozenset([
     "scaled_modified_bessel_k0", "scaled_modified_bessel_k1", "zeta", "igamma", "igammac", "xlogy", "xlog1py", "logit",
     "neg", "abs", "square", "sign", "floor", "ceil", "trunc", "rint", "frac", "isnan", "isinf", "isfinite", "isposinf",
     "isneginf", "signbit", "logical_not", "logical_and", "logical_or", "logical_xor", "nan_to_num", "frexp", "clone",
-    "contiguous", "to_contiguous", "heaviside", "conj", "real", "imag", "sgn", "complex", "round", "hardtanh",
+    "heaviside", "conj", "real", "imag", "sgn", "complex", "round", "hardtanh",
     "masked_fill", "relu", "leaky_relu", "elu", "selu", "softplus", "hardshrink", "softshrink", "threshold",
     "hardsigmoid", "hardswish", "celu", "mish", "gelu", "silu", "huber", "alias", "bernoulli_loss", "dropout_backward",
     "sigmoid_backward", "square_backward", "clamp_backward", "hardtanh_backward", "relu_backward",
@@ -55,7 +55,7 @@ BY_ELEMENT = frozenset([
 
 _LINEAR = {
     "add": "each", "sub": "each", "neg": "each", "scaled_sum": "", "mul": "one", "div": "first", "conj": "each", "real": "each",
-    "imag": "each", "clone": "each", "contiguous": "each", "to_contiguous": "each", "alias": "each",
+    "imag": "each", "clone": "each", "alias": "each",
 }  # fmt: skip
 
 BY_BODY = frozenset([

@@ -93,14 +93,20 @@ for _name in (
     rule(_name)(_reduction(_name))
 
 
+@rule("contiguous", "to_contiguous")
+def _contiguous(F: Any, kernel: Any, input: Any) -> Any:
+    if input.flags.c_contiguous:
+        return input
+    part = kernel(input.part)
+    return input.of(
+        part.reshape(-1).reshape(part.shape)
+    )  # with the steps of its order also where a size is 1
+
+
 @rule("mean")
 def _mean(F: Any, kernel: Any, input: Any, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
     axes = axes_of(dim, input.ndim)
-    ranks = math.prod(
-        input.mesh.size(m)
-        for m, p in enumerate(input.placements)
-        if isinstance(p, AnyShard) and p.dim in axes
-    )
+    ranks = math.prod(n for d, n in input.divided.items() if d in axes)
     equal = all(input.shape[d] % ranks == 0 for d in axes)
     return reduce_along(
         input, axes, keepdim, "avg" if equal else None, lambda part: kernel(part, dim, keepdim, dtype)

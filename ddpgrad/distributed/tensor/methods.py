@@ -31,16 +31,17 @@ def attach(cls: Any) -> None:
     cls.__hash__ = Tensor.__hash__
     for name in DRAWS:
         if name.endswith("_"):
-            setattr(cls, name, _drawn(name))
+            setattr(cls, name, _drawn(cls, name))
 
 
-def _drawn(name: str) -> Callable[..., Any]:
+def _drawn(cls: Any, name: str) -> Callable[..., Any]:
     """As the method of Tensor draws for the whole, of which this rank keeps its part."""
 
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
         whole = empty(self.shape, dtype=self.dtype, device=self.device)
+        given = [value.whole() if isinstance(value, cls) else value for value in args]
         with no_grad():
-            getattr(whole, name)(*args, **kwargs)
+            getattr(whole, name)(*given, **kwargs)
             self.copy_(whole)
         return self
 

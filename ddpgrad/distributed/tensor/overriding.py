@@ -31,6 +31,9 @@ _LIKE = frozenset(
 )
 """Functions that ask a DTensor themselves for one that lies likewise."""
 
+_DRAWS = frozenset({"bernoulli", "binomial", "multinomial", "poisson"})
+"""Functions that draw numbers by what a DTensor says: every rank draws those of the whole, and keeps its part."""
+
 _NEW = frozenset({"new_zeros", "new_ones", "new_full", "new_empty", "new_empty_strided"})
 """Methods that make an ordinary tensor of what a DTensor says of itself."""
 
@@ -69,6 +72,8 @@ def run(kind: Any, function: Callable[..., Any], args: Sequence[Any], kwargs: di
     if name in _LIKE:
         with DisableTorchFunctionSubclass():
             return function(*args, **kwargs)
+    if name in _DRAWS and isinstance(args[0], kind):
+        return _drawn(kind, function, args, kwargs)
     loss = _thread.losses and name in _LOSSES
     if not (_thread.replicates or loss or name in _WITH_WHOLES):
         _refuse_mixed(name, args, kwargs, kind)
@@ -94,6 +99,14 @@ def run(kind: Any, function: Callable[..., Any], args: Sequence[Any], kwargs: di
         elif alias._array.layout is not value._array.layout:
             value.become(alias)
     return _shown(found, originals, kind)
+
+
+def _drawn(kind: Any, function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    def whole(value: Any) -> Any:
+        return value.whole() if isinstance(value, kind) else value
+
+    given = [whole(value) for value in args]
+    return args[0].beside(function(*given, **{key: whole(value) for key, value in kwargs.items()}))
 
 
 def _shown(found: Any, originals: dict[int, Any], kind: Any) -> Any:
