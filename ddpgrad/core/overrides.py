@@ -92,7 +92,7 @@ def overloaded(values: Iterable[Any]) -> list[Any]:
     return one_of_each_class(values, asks)
 
 
-def flat(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[Any]:
+def arguments_of(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[Any]:
     """The arguments of a call, and what lies in tuples and lists among them."""
     for value in (*args, *kwargs.values()) if kwargs else args:
         if isinstance(value, (tuple, list)):
@@ -108,7 +108,7 @@ def _is_asked(args: Sequence[Any]) -> bool:
 
 def is_overridden(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
     """Whether a call with these arguments is to be answered by one of them, or by a mode."""
-    return in_mode() or any(map(asks, flat(args, kwargs))) or (bool(telling) and is_told(args, kwargs))
+    return in_mode() or any(map(asks, arguments_of(args, kwargs))) or (bool(telling) and is_told(args, kwargs))
 
 
 def ask(
@@ -122,7 +122,7 @@ def ask(
 
     asked: the arguments that are asked, where not all are. error: raised if nobody answers.
     """
-    found = overloaded(flat(args, kwargs)) if asked is None else asked
+    found = overloaded(arguments_of(args, kwargs)) if asked is None else asked
     types = tuple(map(type, found))
     if telling and not found and not in_mode() and is_told(args, kwargs):
         return tell(function, args, kwargs)
@@ -141,7 +141,7 @@ def answer(
     function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], error: Exception
 ) -> Any:
     """`ask` after a call with these arguments has failed; raises `error` if there is nobody to ask."""
-    found = overloaded(flat(args, kwargs))
+    found = overloaded(arguments_of(args, kwargs))
     if not found and not in_mode():
         raise error
     return ask(function, args, kwargs, found, error)

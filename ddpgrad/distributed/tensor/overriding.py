@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from ...autograd import entry
-from ...core.overrides import DisableTorchFunctionSubclass, flat
+from ...core.overrides import DisableTorchFunctionSubclass, arguments_of
 from ...core.tensor import Tensor
 from .history import placed
 from .mesh_array import MeshArray, without_partial
@@ -130,7 +130,7 @@ def _each(value: Any, change: Callable[[Any], Any]) -> Any:
 
 
 def _refuse_mixed(name: str, args: Sequence[Any], kwargs: dict[str, Any], kind: Any) -> None:
-    for value in flat(args, kwargs):
+    for value in arguments_of(args, kwargs):
         if not isinstance(value, Tensor) or isinstance(value, kind) or not value.ndim:
             continue
         if isinstance(value._array, MeshArray):
