@@ -24,6 +24,7 @@ LAYERS = [
         "core.missing",
         "core.face",
         "core.upcalls",
+        "core.tables",
         "version",
     ],
     [

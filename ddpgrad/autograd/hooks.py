@@ -29,7 +29,7 @@ def call_tensor_hooks(node: Node, grad: Any, F: Any, on_tensors: bool) -> Any:
         for _, hook in sorted(hooks.items(), key=lambda item: item[0] < 0):  # retain_grad's last
             result = walked(hook(_shown(grads[nr], F, on_tensors)))
             if result is not None:
-                grads[nr] = _taken(_checked(result, grads[nr], _kind(node, nr), node, hook), on_tensors)
+                grads[nr] = _taken(_checked(result, grads[nr], kind_of(node, nr), node, hook), on_tensors)
     return _unlisted(node, grads)
 
 
@@ -40,7 +40,7 @@ def call_prehooks(node: Node, grad: Any, F: Any, on_tensors: bool) -> Any:
         result = walked(hook(tuple(_shown(g, F, on_tensors) for g in grads)))
         if result is not None:
             grads = [
-                None if g is None else _taken(_checked(g, old, _kind(node, i), node, hook), on_tensors)
+                None if g is None else _taken(_checked(g, old, kind_of(node, i), node, hook), on_tensors)
                 for i, (g, old) in enumerate(
                     zip(_replaced(result, len(grads), node, hook), grads, strict=True)
                 )
@@ -61,7 +61,7 @@ def call_hooks(node: Node, results: Sequence[Any], grad: Any, F: Any, on_tensors
             results = [
                 None
                 if g is None
-                else _taken(_checked(g, old, None if to is None else _kind(to, nr), node, hook), on_tensors)
+                else _taken(_checked(g, old, None if to is None else kind_of(to, nr), node, hook), on_tensors)
                 for g, old, (to, nr) in replaced
             ]
     return results
@@ -80,7 +80,7 @@ def _unlisted(node: Node, grads: list[Any]) -> Any:
     return grads[0]
 
 
-def _kind(node: Node, nr: int) -> tuple[Any, Any]:
+def kind_of(node: Node, nr: int) -> tuple[Any, Any]:
     """Shape and dtype of output `nr` of `node`."""
     return (node.shape[nr], node.dtype[nr]) if node.outputs > 1 else (node.shape, node.dtype)
 
@@ -90,7 +90,7 @@ def _fitted(grad: Any, edge: Edge, F: Any, on_tensors: bool) -> Any:
     node, nr = edge
     if grad is None or node is None:
         return None
-    shape, dtype = _kind(node, nr)
+    shape, dtype = kind_of(node, nr)
     array = grad._array if on_tensors else grad
     if array.shape != shape:
         grad = F.sum_to(grad, shape)

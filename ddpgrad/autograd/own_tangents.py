@@ -16,6 +16,7 @@ import numpy as np
 from ..core.modes import mode
 from ..core.tensor import Tensor, wrap
 from .function import Function, FunctionNode
+from .hooks import kind_of
 
 
 @contextmanager
@@ -39,7 +40,7 @@ class _Transposed(Function):
         ctx.node, ctx.outputs = node, len(grads)
         ctx.set_materialize_grads(False)
         return tuple(
-            None if target is None else wrap(np.zeros(*_like(target, nr))) for target, nr in node.edges
+            None if target is None else wrap(np.zeros(*kind_of(target, nr))) for target, nr in node.edges
         )
 
     @staticmethod
@@ -65,8 +66,3 @@ class _Transposed(Function):
                 "forward, None where there is none"
             )
         return None, *found
-
-
-def _like(node: Any, nr: int) -> tuple[tuple[int, ...], Any]:
-    """Shape and dtype of the gradient of output `nr` of `node`."""
-    return (node.shape[nr], node.dtype[nr]) if node.outputs > 1 else (node.shape, node.dtype)

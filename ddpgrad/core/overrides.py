@@ -108,7 +108,9 @@ def _is_asked(args: Sequence[Any]) -> bool:
 
 def is_overridden(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
     """Whether a call with these arguments is to be answered by one of them, or by a mode."""
-    return in_mode() or any(map(asks, arguments_of(args, kwargs))) or (bool(telling) and is_told(args, kwargs))
+    return (
+        in_mode() or any(map(asks, arguments_of(args, kwargs))) or (bool(telling) and is_told(args, kwargs))
+    )
 
 
 def ask(

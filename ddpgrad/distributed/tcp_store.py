@@ -94,9 +94,9 @@ class TCPStore(Store):
         where = f"the TCPStore on {self.host}:{self.port}"
         self._connection.settimeout(_PROOF_S)
         try:
-            asked = _exactly(self._connection, _PROOF)
+            asked = receive_exactly(self._connection, _PROOF)
             self._connection.sendall(_proof(environment.token(), asked))
-            _exactly(self._connection, 1)
+            receive_exactly(self._connection, 1)
         except TimeoutError:
             raise DistStoreError(
                 f"{where} asks for no token: set DDPGRAD_TOKEN for all ranks, or for none"
@@ -223,7 +223,7 @@ class _Conversation(socketserver.BaseRequestHandler):
         self.request.settimeout(_PROOF_S)
         self.request.sendall(asked)
         try:
-            answered = _exactly(self.request, _PROOF)
+            answered = receive_exactly(self.request, _PROOF)
         except TimeoutError:
             raise OSError("it does not know DDPGRAD_TOKEN") from None
         if not hmac.compare_digest(answered, _proof(token, asked)):
@@ -242,16 +242,17 @@ def _send(connection: socket.socket, content: Any) -> None:
 
 
 def _receive(connection: socket.socket) -> Any:
-    header = _exactly(connection, _LENGTH.size)
+    header = receive_exactly(connection, _LENGTH.size)
     if header == _ASKS:
         raise OSError("it asks for DDPGRAD_TOKEN, which is not set here")
     (length,) = _LENGTH.unpack(header)
     if length > _LONGEST_MESSAGE:
         raise OSError(f"a message of {length} bytes is too long")
-    return plain_data.decode(_exactly(connection, length))
+    return plain_data.decode(receive_exactly(connection, length))
 
 
-def _exactly(connection: socket.socket, count: int) -> bytes:
+def receive_exactly(connection: socket.socket, count: int) -> bytes:
+    """So many bytes; ConnectionError where the other end closes before."""
     data = bytearray()
     while len(data) < count:
         part = connection.recv(min(count - len(data), 1 << 16))

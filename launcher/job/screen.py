@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from ddpgrad.core.errors import LaunchError
 
-_BOTH = 3  # 1: standard output, 2: standard error, 3: both, 0: neither
+# Streams: 1: standard output, 2: standard error, 3: both, 0: neither.
 
 
 @dataclass(frozen=True)

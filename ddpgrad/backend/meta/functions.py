@@ -14,20 +14,15 @@ from typing import Any
 import numpy as np
 
 from ...core.errors import NoElementsError
+from ...core.tables import decorator_for
 from .array import RULES, MetaArray, Shape, like, refuse_host
 
 Array = Any
 Rule = Callable[..., Any]
 
 
-def rule(*functions: Any) -> Callable[[Rule], Rule]:
-    """Make the decorated function what these functions of NumPy do with MetaArrays."""
-
-    def register(function: Rule) -> Rule:
-        RULES.update(dict.fromkeys(functions, function))
-        return function
-
-    return register
+rule = decorator_for(RULES)
+"""Makes the decorated function what these functions of NumPy do with MetaArrays."""
 
 
 def stand_in(value: Any, sizes: Shape | None = None) -> Any:

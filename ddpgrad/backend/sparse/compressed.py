@@ -162,11 +162,6 @@ class Compressed(HeldElements):
     def T(self) -> Compressed:
         return self.transpose((1, 0))
 
-    def swapaxes(self, dim0: int, dim1: int) -> Compressed:
-        dims = list(range(self.ndim))
-        dims[dim0], dims[dim1] = dims[dim1], dims[dim0]
-        return self.transpose(dims)
-
     def alike(self, other: COO) -> Compressed:
         """Elements in coordinates in this layout."""
         return compress(other, self.layout, self.block)

@@ -127,11 +127,6 @@ class COO(HeldElements):
     def T(self) -> COO:
         return self.transpose(tuple(reversed(range(self.ndim))))
 
-    def swapaxes(self, dim0: int, dim1: int) -> COO:
-        dims = list(range(self.ndim))
-        dims[dim0], dims[dim1] = dims[dim1], dims[dim0]
-        return self.transpose(dims)
-
     # -- arithmetic --------------------------------------------------------------------------
 
     def plus(self, other: COO) -> COO:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any, NoReturn, Self
 
@@ -52,6 +53,14 @@ class HeldElements(SparseArray):
     @property
     def nnz(self) -> int:
         return len(self.values)
+
+    def transpose(self, dims: Sequence[int]) -> Any:
+        raise NotImplementedError
+
+    def swapaxes(self, dim0: int, dim1: int) -> Any:
+        dims = list(range(self.ndim))
+        dims[dim0], dims[dim1] = dims[dim1], dims[dim0]
+        return self.transpose(dims)
 
     def __getattr__(self, name: str) -> NoReturn:
         raise self._refused(f"has no {name}")

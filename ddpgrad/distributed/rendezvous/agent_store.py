@@ -12,7 +12,7 @@ from datetime import timedelta
 from typing import Any
 
 from ..store import DistStoreError, Store
-from ..tcp_store import connect
+from ..tcp_store import connect, receive_exactly
 
 _MAGIC = 0x3C85F7CE
 _VALIDATE, _SET, _COMPARE_SET, _GET, _ADD, _CHECK, _NUM_KEYS, _DELETE, _APPEND = 0, 1, 2, 3, 4, 5, 7, 8, 9
@@ -86,16 +86,7 @@ class AgentStore(Store):
         length = self._number("=Q")
         if length > _LONGEST:
             raise OSError(f"a value of {length} bytes is too long")
-        return self._exactly(length)
+        return receive_exactly(self._connection, length)
 
     def _number(self, form: str) -> int:
-        return struct.unpack(form, self._exactly(struct.calcsize(form)))[0]
-
-    def _exactly(self, count: int) -> bytes:
-        data = bytearray()
-        while len(data) < count:
-            part = self._connection.recv(min(count - len(data), 1 << 16))
-            if not part:
-                raise ConnectionError("the other end is closed")
-            data += part
-        return bytes(data)
+        return struct.unpack(form, receive_exactly(self._connection, struct.calcsize(form)))[0]

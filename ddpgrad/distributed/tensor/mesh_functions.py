@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...backend.registry import backend_for
+from ...core.tables import decorator_for
 from .layout import REPLICATE, AnyShard, Placement, layout_of
 from .mesh_array import FUNCTIONS, PROTOCOL, MeshArray, first_of, on_wholes, replaced, without_partial
 from .spreading import elementwise, spread
@@ -22,14 +23,8 @@ LINEAR = {
 """The functions elementwise that may be applied to sums before these are added up (`spread`)."""
 
 
-def rule(*functions: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Make the decorated function what these functions of NumPy do with arrays of ranks."""
-
-    def register(function: Callable[..., Any]) -> Callable[..., Any]:
-        FUNCTIONS.update(dict.fromkeys(functions, function))
-        return function
-
-    return register
+rule = decorator_for(FUNCTIONS)
+"""Makes the decorated function what these functions of NumPy do with arrays of ranks."""
 
 
 def linear_in(kind: str, operands: Sequence[Any]) -> str:

@@ -19,6 +19,7 @@ from typing import Any
 
 from ...backend.device import Device
 from ...backend.registry import Backend, _bodies, add_backend, backend_for, backend_of
+from ...core.tables import decorator_for
 from ...core.upcalls import declare_all_ops
 from ...ops.dispatch.vocabulary import OPS
 from .layout import Layout
@@ -88,14 +89,8 @@ def device_of(array: MeshArray) -> Device:
     return backend_for(array.part).device_of(array.part)
 
 
-def rule(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Make the decorated function the rule of these kernels."""
-
-    def register(function: Callable[..., Any]) -> Callable[..., Any]:
-        RULES.update(dict.fromkeys(names, function))
-        return function
-
-    return register
+rule = decorator_for(RULES)
+"""Makes the decorated function the rule of these kernels."""
 
 
 class MeshBackend(Backend):

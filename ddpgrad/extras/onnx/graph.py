@@ -9,6 +9,7 @@ import numpy as np
 
 from ...core.errors import ExportError
 from ...core.missing import nearest
+from ...core.tables import decorator_for
 from .trace import Counted, Filled, Size, Step, Unknown, Value
 
 Converter = Callable[["Graph", Step], Any]
@@ -16,14 +17,8 @@ CONVERTERS: dict[str, Converter] = {}
 """What an op becomes, by its name: a function that adds nodes and returns the names of the results."""
 
 
-def converts(*names: str) -> Callable[[Converter], Converter]:
-    """Register the converter of the ops of these names."""
-
-    def register(function: Converter) -> Converter:
-        CONVERTERS.update(dict.fromkeys(names, function))
-        return function
-
-    return register
+converts = decorator_for(CONVERTERS)
+"""Registers the converter of the ops of these names."""
 
 
 class Graph:

@@ -19,6 +19,7 @@ from ...core.dispatching import (
     tells,
     thread,
 )
+from ...core.tables import decorator_for
 from ...core.tensor import Tensor
 from ...ops.dispatch.declare import Op
 from ...ops.dispatch.node import record
@@ -217,24 +218,11 @@ OF_OPS: dict[str, Callable[..., Any]] = {}
 """The same by the name of an op, for its arguments, of which none is left out."""
 
 
-def parts_of_op(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """A decorator: the parts of the ops `names`."""
+parts_of_op = decorator_for(OF_OPS)
+"""Declares the parts of these ops."""
 
-    def declare(function: Callable[..., Any]) -> Callable[..., Any]:
-        OF_OPS.update(dict.fromkeys(names, function))
-        return function
-
-    return declare
-
-
-def parts_of(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """A decorator: the parts of the functions `names`."""
-
-    def declare(function: Callable[..., Any]) -> Callable[..., Any]:
-        PARTS.update(dict.fromkeys(names, function))
-        return function
-
-    return declare
+parts_of = decorator_for(PARTS)
+"""Declares the parts of these functions."""
 
 
 def told(name: str, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None, of: str = "default") -> Any:

@@ -49,16 +49,6 @@ def usual(name: str, overload: str = "default", lists: tuple[str, ...] = ()) -> 
     return call
 
 
-def _by(name: str, parameter: str) -> Callable[[Bound], Call]:
-    """The overload is `Tensor` or `Scalar` by what an argument is."""
-
-    def call(bound: Bound) -> Call:
-        kind = "Tensor" if isinstance(bound.arguments.get(parameter), Tensor) else "Scalar"
-        return usual(name, kind)(bound)
-
-    return call
-
-
 def _scatter(bound: Bound) -> Any:
     bound.apply_defaults()
     values = bound.arguments

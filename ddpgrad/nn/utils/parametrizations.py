@@ -30,6 +30,14 @@ def norm_except_dim(v: Tensor, dim: int | None) -> Tensor:
     return v.norm(2, rest, True) if rest else v.abs()
 
 
+def hook_of(module: Module, kind: type, name: str) -> tuple[int, Any] | None:
+    """The forward pre-hook of this kind for the parameter `name`, with its key: of the older norms, computed before a forward."""
+    for key, hook in module._forward_pre_hooks.items():
+        if isinstance(hook, kind) and hook.name == name:
+            return key, hook
+    return None
+
+
 class _WeightNorm(Module):
     """weight_v, brought to the lengths weight_g along `dim`."""
 

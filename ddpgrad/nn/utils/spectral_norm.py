@@ -9,7 +9,7 @@ from ...core.tensor import Tensor
 from .. import functional as F
 from ..modules.module import Module
 from ..parameter import Parameter, is_lazy
-from .parametrizations import _TRANSPOSED, as_matrix
+from .parametrizations import _TRANSPOSED, as_matrix, hook_of
 
 
 class SpectralNorm:
@@ -48,7 +48,7 @@ def spectral_norm(
     dim: int | None = None,
 ) -> Module:
     """Divide a weight by its largest singular value, followed by power iterations (https://arxiv.org/abs/1802.05957)."""
-    if _hook_of(module, name) is not None:
+    if hook_of(module, SpectralNorm, name) is not None:
         raise RuntimeError(f"Cannot register two spectral_norm hooks on the same parameter {name}")
     if dim is None:
         dim = 1 if isinstance(module, _TRANSPOSED) else 0
@@ -69,16 +69,9 @@ def spectral_norm(
     return module
 
 
-def _hook_of(module: Module, name: str) -> tuple[int, SpectralNorm] | None:
-    for key, hook in module._forward_pre_hooks.items():
-        if isinstance(hook, SpectralNorm) and hook.name == name:
-            return key, hook
-    return None
-
-
 def remove_spectral_norm(module: Module, name: str = "weight") -> Module:
     """Make the weight an ordinary parameter again, with its present value."""
-    found = _hook_of(module, name)
+    found = hook_of(module, SpectralNorm, name)
     if found is None:
         raise ValueError(f"spectral_norm of '{name}' not found in {module}")
     key, hook = found

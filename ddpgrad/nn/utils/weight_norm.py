@@ -8,7 +8,7 @@ from typing import Any
 from ...core.tensor import Tensor
 from ..modules.module import Module
 from ..parameter import Parameter, is_lazy
-from .parametrizations import norm_except_dim
+from .parametrizations import hook_of, norm_except_dim
 
 
 class WeightNorm:
@@ -33,7 +33,7 @@ def weight_norm(module: Module, name: str = "weight", dim: int | None = 0) -> Mo
         FutureWarning,
         stacklevel=2,
     )
-    if _hook_of(module, name) is not None:
+    if hook_of(module, WeightNorm, name) is not None:
         raise RuntimeError(f"Cannot register two weight_norm hooks on the same parameter {name}")
     hook = WeightNorm(name, dim)
     weight = getattr(module, name)
@@ -47,16 +47,9 @@ def weight_norm(module: Module, name: str = "weight", dim: int | None = 0) -> Mo
     return module
 
 
-def _hook_of(module: Module, name: str) -> tuple[int, WeightNorm] | None:
-    for key, hook in module._forward_pre_hooks.items():
-        if isinstance(hook, WeightNorm) and hook.name == name:
-            return key, hook
-    return None
-
-
 def remove_weight_norm(module: Module, name: str = "weight") -> Module:
     """Make the weight an ordinary parameter again, with its present value."""
-    found = _hook_of(module, name)
+    found = hook_of(module, WeightNorm, name)
     if found is None:
         raise ValueError(f"weight_norm of '{name}' not found in {module}")
     key, hook = found

@@ -12,12 +12,7 @@ from ...core.tensor import Tensor
 from ..creation.factories import full
 from ..dispatch.declare import composite, op, primitive
 from ..elementwise.binary import masked_fill
-
-
-def _t(F: Any, x: Any) -> Any:
-    """The last two dimensions exchanged."""
-    n = len(x.shape)
-    return F.transpose(x, n - 2, n - 1)
+from .adjoint import transposed
 
 
 def _matmul_grad_input(F: Any, g: Any, other: Any, input_shape: Any) -> Any:
@@ -29,9 +24,9 @@ def _matmul_grad_input(F: Any, g: Any, other: Any, input_shape: Any) -> Any:
         )
     if len(other.shape) == 2 and len(g.shape) > 2:
         # One large product instead of many small ones.
-        flat = F.matmul(F.reshape(g, (math.prod(g.shape[:-1]), g.shape[-1])), _t(F, other))
+        flat = F.matmul(F.reshape(g, (math.prod(g.shape[:-1]), g.shape[-1])), transposed(F, other))
         return F.reshape(flat, (*g.shape[:-1], other.shape[0]))
-    return F.matmul(g, _t(F, other))
+    return F.matmul(g, transposed(F, other))
 
 
 def _matmul_grad_other(F: Any, g: Any, input: Any, other_shape: Any) -> Any:
@@ -41,13 +36,13 @@ def _matmul_grad_other(F: Any, g: Any, input: Any, other_shape: Any) -> Any:
         return F.reshape(input, (-1, 1)) * F.unsqueeze(g, len(g.shape) - 1)
     if len(other_shape) == 1:
         flat = F.reshape(input, (math.prod(g.shape), input.shape[-1]))
-        return F.matmul(_t(F, flat), F.reshape(g, (flat.shape[0],)))
+        return F.matmul(transposed(F, flat), F.reshape(g, (flat.shape[0],)))
     if len(other_shape) == 2 and len(g.shape) > 2:
         # The sum over the batch is part of one large product.
         rows = math.prod(g.shape[:-1])
         flat = F.reshape(input, (rows, input.shape[-1]))
-        return F.matmul(_t(F, flat), F.reshape(g, (rows, g.shape[-1])))
-    return F.matmul(_t(F, input), g)
+        return F.matmul(transposed(F, flat), F.reshape(g, (rows, g.shape[-1])))
+    return F.matmul(transposed(F, input), g)
 
 
 _C_NAMES = {
