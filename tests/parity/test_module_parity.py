@@ -55,29 +55,6 @@ def _refused(act: Callable[[], Any]) -> str:
 
 
 @_program
-def _order_of_hooks(t: Any) -> Any:
-    log: list[str] = []
-    of_all = t.nn.modules.module
-    handles = [
-        of_all.register_module_forward_pre_hook(lambda m, a: log.append("all pre")),
-        of_all.register_module_forward_hook(lambda m, a, o: log.append("all post")),
-        of_all.register_module_full_backward_pre_hook(lambda m, g: log.append("all backward pre")),
-        of_all.register_module_full_backward_hook(lambda m, gi, go: log.append("all backward")),
-    ]
-    layer = t.nn.Linear(2, 2)
-    for first in (False, True):
-        layer.register_forward_pre_hook(lambda m, a, f=first: log.append(f"pre {f}"), prepend=first)
-        layer.register_forward_hook(lambda m, a, o, f=first: log.append(f"post {f}"), prepend=first)
-        layer.register_full_backward_pre_hook(lambda m, g, f=first: log.append(f"bpre {f}"), prepend=first)
-        layer.register_full_backward_hook(lambda m, gi, go, f=first: log.append(f"back {f}"), prepend=first)
-    for _ in range(2):
-        layer(t.ones(1, 2, requires_grad=True)).sum().backward()
-        for handle in handles:
-            handle.remove()
-    return log
-
-
-@_program
 def _hooks_on_registration(t: Any) -> Any:
     log: list[Any] = []
     of_all = t.nn.modules.module

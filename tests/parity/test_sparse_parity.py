@@ -1,4 +1,4 @@
-"""Sparse tensors and gradients against PyTorch: elements, text, errors, files, optimizers."""
+"""Sparse tensors and gradients against PyTorch: elements, text, errors, files."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import io
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import pytest
 
 import ddpgrad
@@ -180,17 +179,7 @@ ERRORS: list[Any] = [
     lambda lib, s, d: lib.optim.SparseAdam([s.clone().requires_grad_()]),
     lambda lib, s, d: lib.optim.SparseAdam([d], lr=0),
     lambda lib, s, d: lib.optim.SparseAdam([d], betas=(1.0, 0.5)),
-    *[
-        lambda lib, s, d, name=name: _step(lib, name)
-        for name in ("Adam", "AdamW", "Adadelta", "Adamax", "ASGD", "NAdam", "RAdam", "RMSprop", "Rprop", "Adafactor")
-    ],
 ]  # fmt: skip
-
-
-def _step(lib: Any, name: str) -> None:
-    layer = lib.nn.Embedding(3, 2, sparse=True)
-    layer(lib.tensor([1])).sum().backward()
-    getattr(lib.optim, name)(layer.parameters()).step()
 
 
 @pytest.mark.parametrize("number", range(len(ERRORS)))
@@ -226,51 +215,20 @@ def test_files_are_exchanged() -> None:
             assert elements(loaded[name]) == elements(tensor)
 
 
-OPTIMIZERS: list[tuple[str, dict[str, Any]]] = [
-    ("SGD", {"lr": 0.1}),
-    ("SGD", {"lr": 0.1, "momentum": 0.9, "dampening": 0.2, "maximize": True}),
-    ("SGD", {"lr": 0.1, "momentum": 0.9, "nesterov": True}),
-    ("Adagrad", {"lr": 0.1}),
-    (
-        "Adagrad",
-        {"lr": 0.1, "lr_decay": 0.1, "initial_accumulator_value": 0.5, "eps": 1e-3, "maximize": True},
-    ),
-    ("SparseAdam", {"lr": 0.05}),
-    ("SparseAdam", {"lr": 0.05, "betas": (0.8, 0.95), "eps": 1e-3, "maximize": True}),
-]
-
-
-@pytest.mark.parametrize(("name", "options"), OPTIMIZERS)
-def test_optimizers_take_the_same_steps(name: str, options: dict[str, Any]) -> None:
-    start = np.random.default_rng(0).standard_normal((7, 3))
-
-    def run(lib: Any) -> tuple[np.ndarray, list[np.ndarray]]:
-        layer = lib.nn.Embedding.from_pretrained(lib.tensor(start), freeze=False, sparse=True)
-        optimizer = getattr(lib.optim, name)(layer.parameters(), **options)
+@pytest.mark.parametrize(
+    "options", [{"lr": 0.05}, {"lr": 0.05, "betas": (0.8, 0.95), "eps": 1e-3, "maximize": True}]
+)
+def test_sparse_adam_takes_the_same_steps(options: dict[str, Any]) -> None:
+    def run(lib: Any) -> list[Any]:
+        weight = lib.linspace(-2, 2, 21, dtype=lib.float64).reshape(7, 3)
+        layer = lib.nn.Embedding.from_pretrained(weight, freeze=False, sparse=True)
+        optimizer = lib.optim.SparseAdam(layer.parameters(), **options)
         for step in range(20):
             optimizer.zero_grad()
             layer(lib.tensor([[step % 7, 1, 3], [1, 6 - step % 3, 1]])).pow(2).tanh().sum().backward()
             optimizer.step()
-        state = optimizer.state_dict()["state"].get(0, {})
-        arrays = [lib.as_tensor(value).detach().to_dense().numpy() for _, value in sorted(state.items())]
-        return layer.weight.detach().numpy(), arrays
+        state = optimizer.state_dict()["state"][0]
+        moments = [lib.as_tensor(state[key]).to_dense().tolist() for key in sorted(state)]
+        return [layer.weight.tolist(), moments]
 
-    (ours, our_state), (theirs, their_state) = run(ddpgrad), run(torch)
-    np.testing.assert_allclose(ours, theirs, rtol=1e-9)
-    for a, b in zip(our_state, their_state, strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-9)
-
-
-def test_embeddings_and_bags_have_the_same_gradients() -> None:
-    def run(lib: Any) -> list[Any]:
-        found = []
-        for kind, options in (
-            ("Embedding", {"padding_idx": 1}), ("EmbeddingBag", {"mode": "sum"}), ("EmbeddingBag", {"mode": "mean", "padding_idx": 1}),
-        ):  # fmt: skip
-            weight = lib.arange(8.0).reshape(4, 2)
-            layer = getattr(lib.nn, kind).from_pretrained(weight, freeze=False, sparse=True, **options)
-            layer(lib.tensor([[1, 2, 2], [3, 0, 1]])).pow(2).sum().backward()
-            found += [layer.weight.grad._nnz(), elements(layer.weight.grad)]
-        return found
-
-    assert run(ddpgrad) == run(torch)
+    assert rounded(run(ddpgrad)) == rounded(run(torch))
