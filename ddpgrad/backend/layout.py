@@ -33,6 +33,11 @@ _IN_ORDER = frozenset({
     "kthvalue_values", "median_values", "mode_values", "nanmedian_values", "repeat", "scatter_add", "scatter_reduce_by",
     "scatter_src", "topk_values", "tril", "triu",
 })  # fmt: skip
+# Factors and solutions, which lie column by column, as LAPACK writes them.
+_IN_COLUMNS = frozenset({
+    "cholesky_factor", "cholesky_solve", "complete_qr", "eig_factor", "eigh_factor", "geqrf_pair", "inv", "ldl_factor",
+    "ldl_solve", "lstsq_solution", "lu_factor", "qr_factor", "solve", "solve_triangular", "svd_factor",
+})  # fmt: skip
 # Ops whose results lie as their input does.
 _AS_INPUT = frozenset({"argsort", "flip", "sort_values"})
 
@@ -178,6 +183,8 @@ def placing(name: str, kernel: Callable[..., Any]) -> Callable[..., Any]:
         return _ordered(kernel, 2)
     if name in _AS_INPUT:
         return _as_input(kernel)
+    if name in _IN_COLUMNS:
+        return _in_columns(kernel)
     return _of_operands(kernel) if use.begun and name in _OF_OPERANDS else kernel
 
 
@@ -208,6 +215,25 @@ def _ordered(kernel: Callable[..., Any], fewest: int) -> Callable[..., Any]:
         if isinstance(result, tuple):
             return tuple([x if x.flags.c_contiguous else in_order(x, range(x.ndim)) for x in result])
         return result if result.flags.c_contiguous else in_order(result, range(result.ndim))
+
+    return placed
+
+
+def _in_columns(kernel: Callable[..., Any]) -> Callable[..., Any]:
+    def place(matrices: Any, ndim: int) -> Any:
+        if getattr(matrices, "ndim", 0) != ndim:  # such as singular values
+            return matrices
+        if isinstance(matrices, np.ndarray):
+            return np.ascontiguousarray(matrices.swapaxes(-1, -2)).swapaxes(-1, -2)
+        return in_order(matrices, (*range(ndim - 2), ndim - 1, ndim - 2))
+
+    @wraps(kernel)
+    def placed(matrices: Any, *args: Any) -> Any:
+        result = kernel(matrices, *args)
+        ndim = max(matrices.ndim, getattr(args[0], "ndim", 0)) if args else matrices.ndim
+        if isinstance(result, tuple):
+            return tuple([place(x, ndim) for x in result])
+        return place(result, ndim)
 
     return placed
 

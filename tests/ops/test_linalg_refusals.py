@@ -74,6 +74,7 @@ def test_what_has_no_answer_is_an_error():
         lambda: torch.triangular_solve(eye, wide),
         lambda: torch.linalg.lu_solve(*torch.linalg.lu_factor(eye), wide),
         lambda: torch.linalg.householder_product(eye, wide[0]),
+        lambda: torch.cholesky_solve(wide, eye),
     ):
         with pytest.raises(RuntimeError, match="same dtype"):
             mixed()
@@ -97,3 +98,50 @@ def test_norms_say_which_dimensions_and_orders_they_take():
         torch.linalg.vector_norm(x, "fro")
     with pytest.raises(TypeError, match="tuple of ints"):
         torch.linalg.matrix_norm(x, dim=0)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda x: torch.linalg.svd(x, driver="gesvd"), RuntimeError, "only supported on CUDA"),
+        (lambda x: torch.linalg.pinv(x, rcond=torch.tensor(1j)), RuntimeError, "rtol tensor of complex type"),
+        (lambda x: torch.linalg.pinv(x, rcond=0.1, rtol=0.2), TypeError, "rcond alone"),
+        (
+            lambda x: torch.linalg.matrix_rank(x, atol=torch.tensor(1j)),
+            RuntimeError,
+            "atol tensor of complex type",
+        ),
+        (lambda x: torch.linalg.solve(x, torch.tensor(1.0)), RuntimeError, "at least 1 dimension"),
+        (lambda x: torch.einsum("a->a->a", x[0]), RuntimeError, "invalid subscript"),
+        (lambda x: torch.einsum(". ..", x[0]), RuntimeError, "invalid subscript"),
+    ],
+)
+def test_arguments_that_mean_nothing(
+    call: Callable[[torch.Tensor], Any], error: type[Exception], message: str
+):
+    with pytest.raises(error, match=message):
+        call(torch.eye(2))
+
+
+COLUMNS: dict[str, Callable[[torch.Tensor, torch.Tensor], Any]] = {
+    "inv": lambda A, B: torch.linalg.inv(A),
+    "solve": lambda A, B: torch.linalg.solve(A, B),
+    "solve_triangular": lambda A, B: torch.linalg.solve_triangular(A, B, upper=True),
+    "of the right side": lambda A, B: torch.linalg.solve_triangular(A, B.mT, upper=True, left=False),
+    "cholesky": lambda A, B: torch.linalg.cholesky(A),
+    "lu_factor": lambda A, B: torch.linalg.lu_factor(A)[0],
+    "qr": lambda A, B: torch.linalg.qr(A)[1],
+    "svd": lambda A, B: torch.linalg.svd(B, full_matrices=False)[0],
+    "eigh": lambda A, B: torch.linalg.eigh(A)[1],
+    "eig": lambda A, B: torch.linalg.eig(A)[1],
+}
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+@pytest.mark.parametrize("batch", [(), (2,)])
+def test_factors_and_solutions_lie_column_by_column(name: str, batch: tuple[int, ...]):
+    A, B = torch.eye(4) * torch.tensor([4.0, 3.0, 2.0, 1.0]), torch.rand(*batch, 4, 3)
+    out = COLUMNS[name](A.expand(*batch, 4, 4), B)
+    rows, columns = out.shape[-2:]
+    assert out.stride() == (*[rows * columns for _ in batch], 1, rows)
+    assert out.mT.is_contiguous()

@@ -70,6 +70,7 @@ def _adapt_cholesky_solve(input: Tensor, L: Tensor, upper: bool = False) -> tupl
             f"cholesky_solve: Incompatible matrix sizes: each A matrix is {L.shape[-1]} by {L.shape[-1]} but each b "
             f"matrix is {input.shape[-2]} by {input.shape[-1]}"
         )
+    require_one_dtype("cholesky_solve", b=input, A=L)
     return input, L, upper
 
 
@@ -288,12 +289,18 @@ def qr(input: Tensor, some: bool = True) -> return_types.qr:
 # -- singular values -----------------------------------------------------------------------------------
 
 
+def _check_driver(name: str, A: Tensor, driver: str | None) -> None:
+    if driver is not None and not A.is_cuda:
+        raise RuntimeError(f"torch.{name}: keyword argument `driver=` is only supported on CUDA inputs")
+
+
 @tensor_function(method=False, out=True)
 def linalg_svd(
     A: Tensor, full_matrices: bool = True, *, driver: str | None = None
 ) -> return_types.linalg_svd:
-    """(U, S, Vh) with A = U @ diag(S) @ Vh, S descending. `driver` chooses among CUDA's algorithms; here it is ignored."""
+    """(U, S, Vh) with A = U @ diag(S) @ Vh, S descending. `driver` chooses among CUDA's algorithms."""
     require_matrix("linalg.svd", A)
+    _check_driver("linalg.svd", A, driver)
     return return_types.linalg_svd(*spectral_ops.svd_factor(A, full_matrices))
 
 
@@ -301,6 +308,7 @@ def linalg_svd(
 def linalg_svdvals(A: Tensor, *, driver: str | None = None) -> Tensor:
     """The singular values, descending."""
     require_matrix("linalg.svdvals", A)
+    _check_driver("linalg.svdvals", A, driver)
     if A.requires_grad and mode.enabled:
         return spectral_ops.svd_factor(A, False)[1]
     return spectral_ops.svdvals(A)

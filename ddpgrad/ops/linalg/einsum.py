@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import re
 from collections.abc import Callable, Sequence
 from itertools import combinations
 from typing import Any, NamedTuple
@@ -95,6 +96,10 @@ def _equation(args: Sequence[Any]) -> tuple[list[list[Any]], list[Any] | None, l
     if not isinstance(equation, str) or not operands:
         raise ValueError("einsum(): must specify the equation string and at least one operand")
     inputs, arrow, output = equation.replace(" ", "").partition("->")
+    if "->" in output or re.search(r"\.\s+\.", equation):
+        raise RuntimeError(
+            f"einsum(): invalid subscript given in {equation!r}: a second arrow, or dots apart"
+        )
     terms = inputs.split(",")
     if len(terms) != len(operands):
         few = "more" if len(operands) > len(terms) else "fewer"

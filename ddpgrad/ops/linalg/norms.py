@@ -235,6 +235,9 @@ def linalg_cond(A: Tensor, p: Any = None) -> Tensor:
 
 def _tolerances(A: Tensor, atol: Any, rtol: Any) -> tuple[Any, Any]:
     """(atol, rtol) with PyTorch's defaults, both numbers or both (..., 1)."""
+    for name, t in (("atol", atol), ("rtol", rtol)):
+        if isinstance(t, Tensor) and t.is_complex():
+            raise RuntimeError(f"linalg: {name} tensor of complex type is not supported")
     if rtol is None:
         default = max(A.shape[-2:]) * dtypes.finfo(A.dtype).eps
         if isinstance(atol, Tensor):
@@ -268,6 +271,10 @@ def linalg_pinv(
     """The Moore-Penrose inverses; singular values up to max(atol, rtol * the largest) count as zero."""
     (require_square if hermitian else require_matrix)("linalg.pinv", A)
     if rcond is not None:
+        if atol is not None or rtol is not None:
+            raise TypeError(
+                "linalg.pinv(): rcond is another name of rtol: give atol and rtol, or rcond alone"
+            )
         atol, rtol = 0.0, rcond
     if not A.numel():
         return F.clone(shape.transpose(A, -2, -1))

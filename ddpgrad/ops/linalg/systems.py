@@ -179,6 +179,8 @@ def _solution(name: str, A: Tensor, B: Tensor, left: bool) -> tuple[Tensor, Tens
     require_square(name, A)
     require_float(name, B)
     require_one_dtype(name, A=A, B=B)
+    if not B.ndim:
+        raise RuntimeError(f"{name}: B must have at least 1 dimension, but it is a scalar")
     vector = _is_vector(A, B)
     if vector and not left:
         raise RuntimeError(
@@ -243,7 +245,8 @@ def linalg_solve_triangular(
         )
     if left:
         return inverse_ops.solve_triangular(A, B, upper, unitriangular)
-    return transposed(inverse_ops.solve_triangular(transposed(A), transposed(B), not upper, unitriangular))
+    out = inverse_ops.solve_triangular(transposed(A), transposed(B), not upper, unitriangular)
+    return transposed(out.contiguous())  # in columns, too
 
 
 @tensor_function(out=True)
