@@ -54,7 +54,7 @@ ROOMS = {
         ["transports"],
         ["communicator"],
         ["trace", "failure"],
-        ["store", "backends", "reduce_op"],
+        ["store", "backends", "reduce_op", "collective_ops"],
         ["tcp_store"],
         ["rendezvous"],
         ["ranks"],

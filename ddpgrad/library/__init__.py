@@ -11,9 +11,10 @@ from typing import Any
 
 from ..backend.dtype import DType
 from ..core.missing import nearest
+from ..ops import COLLECTIVES
 from .checks import opcheck
 from .custom_ops import CustomOpDef, Kernel
-from .handles import load_library, pytorchs  # noqa: F401 - torch.ops.load_library
+from .handles import collectives, load_library, pytorchs  # noqa: F401 - torch.ops.load_library
 from .schema import infer_schema, parsed
 
 _ops: dict[str, CustomOpDef] = {}
@@ -197,6 +198,8 @@ def namespace(name: str) -> Any:
     """The ops under `name`; AttributeError when none were registered."""
     if name == "aten":
         return pytorchs()
+    if name in COLLECTIVES:
+        return collectives(name)
     if not any(full.startswith(f"{name}::") for full in _ops):
         raise AttributeError(
             f"module 'torch.ops' has no attribute '{name}': ddpgrad knows the ops that torch.library.custom_op registered, "

@@ -12,6 +12,11 @@ def pytorchs() -> Any:
     return import_module(f"{__name__.rpartition('.')[0]}.aten").ATEN
 
 
+def collectives(name: str) -> Any:
+    """`torch.ops.c10d` and its like."""
+    return import_module(f"{__name__.partition('.')[0]}.distributed.collective_ops").NAMESPACES[name]
+
+
 _WRITTEN_HERE = {
     "torchaudio/lib/_torchaudio": "extras.torchaudio_ops",
     "torchaudio/lib/libtorchaudio": "extras.torchaudio_ops",

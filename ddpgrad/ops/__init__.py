@@ -56,9 +56,16 @@ def load_all() -> None:
     attach_sparse()
 
 
+COLLECTIVES = ("c10d", "c10d_functional", "_c10d_functional", "_c10d_functional_autograd", "_dtensor")
+"""Namespaces of PyTorch's collectives."""
+
+
 def __getattr__(name: str) -> object:
     """As `torch.ops` this page has the ops that users register (`torch.library`)."""
-    if name in ("aten", "load_library") or f"{__name__.rpartition('.')[0]}.library" in sys.modules:
+    if (
+        name in ("aten", "load_library", *COLLECTIVES)
+        or f"{__name__.rpartition('.')[0]}.library" in sys.modules
+    ):
         from .. import library
 
         return library.load_library if name == "load_library" else library.namespace(name)

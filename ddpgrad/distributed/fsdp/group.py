@@ -19,13 +19,14 @@ from ...autograd.grad_mode import is_grad_enabled
 from ...backend import dtype as dtypes
 from ...backend.device import Device
 from ...backend.registry import backend_for, to_device
+from ...core import spans
 from ...core.errors import GraphError
 from ...core.tensor import Tensor, wrap
 from ..communicator.communicator import Communicator
 from ..ddp.averages import arrival, is_finite
 from ..ddp.use_errors import second_gradient
 from ..tensor.dtensor import DTensor, ShardedParameter, dtensor
-from ..tensor.exchange import brought, fresh, start_all_gather
+from ..tensor.exchange import brought, fresh, start_all_gather, told
 from ..tensor.parts import ShardArray, placed, plain
 from . import graph_places
 from .member import Absent, Member
@@ -170,7 +171,9 @@ class Group:
             sent[m.part : m.part + rows.size] = rows.reshape(-1)
             sent[m.part + rows.size : m.part + m.layout.part_size] = 0
         self._versions = self._now()
+        began = spans.now()
         self._gathering = start_all_gather(self.communicator, sent, f"parameters of '{self.name}'")
+        told("c10d._allgather_base_", self.communicator, sent, began)
 
     def _parts(self) -> list[ShardArray]:
         """This rank's rows of each member."""

@@ -12,8 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from ...core import spans
 from ..communicator.communicator import ArrayWork, Communicator
 from ..protocol.tree import wide_dtype
+from ..tensor.exchange import told
 from ..tensor.layout import Layout
 
 
@@ -78,18 +80,22 @@ class Reduction:
         op = "avg" if divide_by is None and not self.in_parts else "sum"
         self._divide_by = divide_by or (self.all_ranks.size if op == "sum" else None)
         self._label, self._between = label, False
+        began = spans.now()
         self._part, self._work = self.first.start_reduce_scatter(memory, op, label)
+        told("c10d._reduce_scatter_base_", self.first, memory, began)
 
     def go_on(self) -> None:
         """Begin what replicas do; all ranks call it at the same place of the program."""
         if self._replicas is None or self._work is None or self._between:
             return
         self._work.wait()
-        self._between = True
+        self._between, began = True, spans.now()
         if self.in_parts:
             self._work = self._replicas.all_reduce(self._part, "sum", self._label, async_op=True)
         else:
             self._part, self._work = self._replicas.start_all_gather(self._part, self._label)
+        op = "c10d.allreduce_" if self.in_parts else "c10d._allgather_base_"
+        told(op, self._replicas, self._part, began)
 
     def poll(self) -> None:
         """Advance what is under way, without waiting."""

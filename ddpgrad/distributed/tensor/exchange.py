@@ -8,9 +8,17 @@ from typing import Any
 import numpy as np
 
 from ...backend.registry import backend_for, to_device
+from ...core import spans
 from ..communicator.communicator import Communicator
 
 Array = Any
+
+
+def told(op: str, c: Communicator, array: Array, began: float) -> None:
+    """Recorders of single collectives hear of PyTorch's `op`, which carried `array`."""
+    if spans.detailed:
+        name = f"{c.transport}:{op.partition('.')[2]}"
+        spans.tell_detail("collective", name, began, spans.COMMUNICATION, shapes=[[*array.shape]], op=op)
 
 
 def takes(c: Communicator, array: Array) -> bool:

@@ -10,6 +10,7 @@ from typing import Any
 from ... import ops  # noqa: F401 - gives the class Tensor its methods
 from ...autograd.grad_mode import no_grad
 from ...backend.registry import to_device
+from ...core import spans
 from ...core.tensor import Tensor
 from ...nn.modules.module import Module
 from ...nn.parameter import Parameter
@@ -17,6 +18,7 @@ from ...ops.creation import factories
 from ..device_mesh import DeviceMesh, current_mesh
 from ..tensor_work import on_host
 from .dtensor import DTensor, ShardedParameter, computing, dtensor
+from .exchange import told
 from .layout import Placement, Replicate, layout_of
 
 
@@ -54,7 +56,9 @@ def distribute_tensor(
         host = on_host(tensor).copy()
         if src_data_rank is not None:
             for group in device_mesh.get_all_groups():
+                began = spans.now()
                 group.communicator.broadcast(host, src_data_rank, "distribute_tensor")
+                told("c10d.broadcast_", group.communicator, host, began)
         everywhere = layout.placed([Replicate()] * device_mesh.ndim)
         part = everywhere.moved(host, layout.placements, "distribute_tensor")  # nobody waits for others
         array = to_device(part, tensor.device)

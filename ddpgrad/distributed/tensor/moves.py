@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...backend.registry import backend_for
+from ...core import spans
 from ..communicator.communicator import Communicator
-from .exchange import all_reduce, fresh, start_all_gather
+from .exchange import all_reduce, fresh, start_all_gather, told
 from .placements import REPLICATE, Placement, divisions
 
 if TYPE_CHECKING:
@@ -81,7 +82,9 @@ def joined(c: Communicator, part: Array, axis: int, length: int, label: str) -> 
         sent = fresh(part, shape, part.dtype)
         sent[...] = 0
         sent[(slice(None),) * axis + (slice(part.shape[axis]),)] = part
+    began = spans.now()
     rows = start_all_gather(c, sent, label, background=False)()
+    told("c10d_functional.all_gather_into_tensor", c, sent, began)
     if not axis:
         return rows.reshape(-1, *shape[1:])[:length]
     before = (slice(None),) * axis
@@ -91,8 +94,9 @@ def joined(c: Communicator, part: Array, axis: int, length: int, label: str) -> 
 
 def reduced(c: Communicator, part: Array, op: str, label: str) -> Array:
     """What the ranks' arrays make up together, in memory of its own."""
-    whole = _copy(part)
+    whole, began = _copy(part), spans.now()
     all_reduce(c, whole, op, label)
+    told("c10d_functional.all_reduce", c, whole, began)
     return whole
 
 
@@ -101,7 +105,9 @@ def reduce_scattered(c: Communicator, part: Array, axis: int, op: str, label: st
     if part.shape[axis] % c.size or not isinstance(part, np.ndarray):
         return cut(reduced(c, part, op, label), axis, c.rank, c.size).copy()
     first = np.ascontiguousarray(np.moveaxis(part, axis, 0))
+    began = spans.now()
     own = c.reduce_scatter(first, op, label)
+    told("c10d_functional.reduce_scatter_tensor", c, first, began)
     return np.ascontiguousarray(np.moveaxis(own, 0, axis))
 
 
