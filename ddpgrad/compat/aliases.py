@@ -64,6 +64,7 @@ MODULES = {
     "cuda.amp.autocast_mode": "cuda.amp",
     "cuda.amp.grad_scaler": "cuda.amp",
     "distributed._functional_collectives": "distributed.functional_collectives",
+    "distributed.algorithms.join": "distributed.ddp.join",
     "distributed.algorithms.model_averaging.averagers": "distributed.algorithms.model_averaging",
     "distributed.algorithms.model_averaging.hierarchical_model_averager": "distributed.algorithms.model_averaging",
     "distributed.algorithms.model_averaging.utils": "distributed.algorithms.model_averaging",

@@ -8,6 +8,8 @@ import ddpgrad as torch
 import ddpgrad.distributed as dist
 import ddpgrad.nn.functional as F
 from ddpgrad import nn
+from ddpgrad.distributed.algorithms import Join, Joinable, JoinHook
+from ddpgrad.distributed.ddp.zero import ZeroRedundancyOptimizer
 from ddpgrad.nn.parallel import DistributedDataParallel as DDP
 
 BATCHES = (2, 4, 1)
@@ -91,3 +93,76 @@ def test_disabled_it_does_nothing():
         return model.joined
 
     assert ranks(2, program) == [None, None]
+
+
+def test_an_optimizer_that_is_divided_takes_the_steps_of_the_others_alike():
+    """Its parts on ranks without a batch are updated by the gradients of the others, with the bits of the whole optimizer."""
+
+    def program(divided: bool):
+        model = DDP(perceptron())
+        adam = torch.optim.Adam
+        parameters = model.parameters()
+        optimizer = ZeroRedundancyOptimizer(parameters, adam, lr=0.1) if divided else adam(parameters, lr=0.1)
+        x, y = batch_for(perceptron)
+        with Join([model, optimizer] if divided else [model], divide_by_initial_world_size=False):
+            for step in range(BATCHES[dist.get_rank()]):
+                optimizer.zero_grad()
+                F.cross_entropy(model(x[step:]), y[step:]).backward()
+                optimizer.step()
+        assert isinstance(model, Joinable) and isinstance(optimizer, Joinable) == divided
+        return [p.detach().numpy().tobytes() for p in model.parameters()]
+
+    whole, parts = ranks(3, lambda: program(False)), ranks(3, lambda: program(True))
+    assert whole == parts and parts == [parts[0]] * 3
+
+
+class Counter(Joinable):
+    """Counts the steps of all ranks, by sums that a hook of its own stands in for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count, self.told = torch.zeros(1), []
+
+    def step(self) -> None:
+        Join.notify_join_context(self)
+        one = torch.ones(1)
+        dist.all_reduce(one)
+        self.count += one
+
+    def join_hook(self, **kwargs) -> JoinHook:
+        counter = self
+
+        class Hook(JoinHook):
+            def main_hook(self) -> None:
+                dist.all_reduce(torch.zeros(1))
+
+            def post_hook(self, is_last_joiner: bool) -> None:
+                counter.told.append((is_last_joiner, kwargs))
+
+        return Hook()
+
+    @property
+    def join_device(self):
+        return torch.device("cpu")
+
+    @property
+    def join_process_group(self):
+        return dist.group.WORLD
+
+
+def test_objects_of_the_programs_own_are_joined():
+    def program():
+        counter = Counter()
+        with Join([counter], word=1):
+            for _ in range(BATCHES[dist.get_rank()]):
+                counter.step()
+        with pytest.raises(RuntimeError, match="exhausted"), Join([counter], throw_on_early_termination=True):
+            for _ in range(BATCHES[dist.get_rank()]):
+                counter.step()
+        with Join([counter], enable=False):
+            counter.step()
+        return counter.count.item(), counter.told
+
+    assert ranks(3, program) == [(count, [(count == 13.0, {"word": 1})]) for count in (11.0, 13.0, 9.0)]
+    with pytest.raises(AssertionError, match="calls the ``Joinable`` constructor"):
+        Join.notify_join_context(object())

@@ -46,7 +46,7 @@ class Communicator(Mail):
     models  how many models have had their gradients averaged here
     """
 
-    __slots__ = ("_checked", "_leave", "_note", "_now", "_port", "_submit", "_turn", "models", "name", "rank", "size", "transport")  # fmt: skip
+    __slots__ = ("_checked", "_leave", "_note", "_now", "_port", "_submit", "_turn", "models", "name", "rank", "size", "transport", "unlabelled")  # fmt: skip
 
     def __init__(
         self,
@@ -67,6 +67,8 @@ class Communicator(Mail):
         self._leave = leave
         self._turn = Turn()
         self.models = 0
+        self.unlabelled = ""
+        """The label of sums that are given none: while it is set, those of different lines may meet."""
         self._checked: set[guard.Signature] = set()  # sums that are defined for their dtype
 
     def __repr__(self) -> str:
@@ -102,11 +104,15 @@ class Communicator(Mail):
         if async_op or type(array) is not np.ndarray or not array.flags.carray or capturing.now is not None:
             check_array(f"all_reduce({op})", array, writes=True)
             tree.check(op, array.dtype)
-            signature = guard.signature(f"all_reduce({op})", array.dtype, array.shape, label, sums=True)
+            signature = guard.signature(
+                f"all_reduce({op})", array.dtype, array.shape, label or self.unlabelled, sums=True
+            )
             return self._in_place(
                 signature, array, async_op, lambda flat: Reduce(signature, flat, op, async_op)
             )
-        signature = guard.signature(f"all_reduce({op})", array.dtype, array.shape, label, sums=True)
+        signature = guard.signature(
+            f"all_reduce({op})", array.dtype, array.shape, label or self.unlabelled, sums=True
+        )
         if signature not in self._checked:
             refuse_objects(array.dtype)
             tree.check(op, array.dtype)
@@ -271,7 +277,9 @@ class Communicator(Mail):
             )
         tree.check(op, array.dtype, "reduce_scatter")
         part = filled(out, array, (array.shape[0] // self.size, *array.shape[1:]))
-        signature = guard.signature(f"reduce_scatter({op})", array.dtype, array.shape, label, sums=True)
+        signature = guard.signature(
+            f"reduce_scatter({op})", array.dtype, array.shape, label or self.unlabelled, sums=True
+        )
         result = part.reshape(-1)
         return part, self._begin(
             signature, in_order(array), result, background,

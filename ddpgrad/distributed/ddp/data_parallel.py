@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
 from ...autograd.grad_mode import is_grad_enabled
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ..device_mesh import DeviceMesh
     from .comm_hooks import GradBucket
     from .explain import Explanation
-    from .join import Joining
+    from .join import Join, ModelJoinHook
     from .mixed_precision import _MixedPrecision
 
 
@@ -136,7 +136,7 @@ class DistributedDataParallel(Module):
 
     def _prepare(self) -> None:
         """Make what belongs to this process: the reducer with its buckets, and the check of the replicas."""
-        self.joined: Joining | None = None
+        self.joined: ModelJoinHook | None = None
         self.buffers_apart = False  # since the last forward in training
         self.buffer_search = model_check.BuffersOf(self.module)
         c, shared = self.process_group.communicator, self._shared_parameters()
@@ -227,7 +227,7 @@ class DistributedDataParallel(Module):
             if self.joined is None:
                 self.replica_check.after(self.reducer.steps)
             else:
-                self.joined.step(has_batch=True)
+                self.joined.begin()
         if self.training or self.buffers_apart:
             self._share_buffers_for_forward()
         self.reducer.forward_began = spans.now()
@@ -349,24 +349,24 @@ class DistributedDataParallel(Module):
         return logging_data(self)
 
     def join(
-        self,
-        divide_by_initial_world_size: bool = True,
-        enable: bool = True,
-        throw_on_early_termination: bool = False,
-    ) -> AbstractContextManager[None]:
-        """Around a training loop: ranks may have different numbers of batches.
+        self, divide_by_initial_world_size: bool = True, enable: bool = True, throw_on_early_termination: bool = False,
+    ) -> Join:  # fmt: skip
+        """Around a training loop: ranks may have different numbers of batches; see `Join` of `distributed.algorithms.join`.
 
-        A rank that has run out adds gradients of zero to the steps of the others, and at the end takes over the model of a
-        rank that had the most batches; its optimizer's state stays behind, which loops over loaders of `launcher.setup`
-        avoid. divide_by_initial_world_size: averages are over all ranks, or only over those that have a batch.
-        throw_on_early_termination: instead, all ranks raise RuntimeError when the first has run out. Within it, every
-        forward in training is followed by its backward, and replicas are not compared.
+        divide_by_initial_world_size: averages are over all ranks, not over those with a batch only.
         """
-        if not enable:
-            return nullcontext()
-        from .join import joining  # here, as few programs join
+        from .join import Join  # here, as few programs join
 
-        return joining(self, divide_by_initial_world_size, throw_on_early_termination)
+        options = {"divide_by_initial_world_size": divide_by_initial_world_size}
+        return Join([self], enable, throw_on_early_termination, **options)
+
+    def join_hook(self, **kwargs: Any) -> ModelJoinHook:
+        """What a rank without batches does in the steps of the others; see `Join`."""
+        from .join import ModelJoinHook
+
+        return ModelJoinHook(self, kwargs.get("divide_by_initial_world_size", True))
+
+    join_device, join_process_group = property(lambda m: m.device), property(lambda m: m.process_group)
 
     def register_comm_hook(self, state: Any, hook: Callable[[Any, GradBucket], Any]) -> None:
         """Let `hook(state, bucket)` communicate each bucket, instead of an average over the ranks.

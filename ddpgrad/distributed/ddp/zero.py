@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,6 +18,9 @@ from ...optim.optimizer import Optimizer, ParamsT
 from ..process_group import ProcessGroup, resolve
 from ..tensor_work import on_host
 from .replica_check import broadcast, start_broadcast
+
+if TYPE_CHECKING:
+    from .join import OptimizerJoinHook
 
 _log = logging.getLogger("ddpgrad.distributed")
 
@@ -31,6 +34,8 @@ class ZeroRedundancyOptimizer(Optimizer):
     overlap_with_ddp: the updates happen within backward, by a hook of `algorithms.ddp_comm_hooks.ddp_zero_hook`, and `step`
     does nothing.
     """
+
+    _join_config: Any = None  # since the first `Join`
 
     def __init__(
         self,
@@ -100,13 +105,23 @@ class ZeroRedundancyOptimizer(Optimizer):
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Update this rank's parameters and take over the others' from their ranks. Collective."""
+        if self._join_config is not None:
+            from .join import Join  # here, as few programs join
+
+            Join.notify_join_context(self)
         if self.overlap_with_ddp:
             _log.warning(
                 "`step()` should not be included in the training loop when `overlap_with_ddp=True`: the hook of "
                 "DistributedDataParallel updates parameters within backward"
             )
             return None
-        loss = self._update(self.optim.param_groups, *([] if closure is None else [closure]))
+        return self.step_of_others(*([] if closure is None else [closure]))
+
+    def step_of_others(self, *closure: Callable[[], Any]) -> Any:
+        """As `step`, on a rank without a batch: see `Join`."""
+        if self.overlap_with_ddp:
+            return None  # the hook of the model has done it
+        loss = self._update(self.optim.param_groups, *closure)
         for rank in range(self.process_group.size()):
             owned = [p for p, owner in self._owners.items() if owner == rank]
             broadcast(self.process_group.communicator, owned, f"parameters that rank {rank} updates", rank)
@@ -135,6 +150,22 @@ class ZeroRedundancyOptimizer(Optimizer):
                 end()
 
         return finish
+
+    def join_hook(self, **kwargs: Any) -> OptimizerJoinHook:
+        """What a rank without batches does in the steps of the others; see `Join`."""
+        from .join import OptimizerJoinHook
+
+        return OptimizerJoinHook(self)
+
+    @property
+    def join_device(self) -> Any:
+        """Where the parameters are."""
+        return self.param_groups[0]["params"][0].device
+
+    @property
+    def join_process_group(self) -> ProcessGroup:
+        """The ranks that have a part of the state."""
+        return self.process_group
 
     def _update(self, groups: list[dict[str, Any]], *closure: Callable[[], Any]) -> Any:
         """Update this rank's parameters in `groups`, which are its optimizer's or parts of them."""
