@@ -1,10 +1,12 @@
-"""`torch.utils.weak`: a dictionary whose keys are told apart by identity, and are not kept alive."""
+"""`torch.utils.weak`: references that do not keep alive, told apart by identity, and a dictionary of them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, MutableMapping
 from typing import Any
 from weakref import ref
+
+from ..core.tensor import Tensor
 
 
 class WeakIdKeyDictionary(MutableMapping[Any, Any]):
@@ -42,3 +44,35 @@ class WeakIdKeyDictionary(MutableMapping[Any, Any]):
 
 
 WeakTensorKeyDictionary = WeakIdKeyDictionary
+
+
+class WeakIdRef(ref[Any]):
+    """A weak reference that equals those of the same object, whatever the object equals."""
+
+    def __init__(self, key: Any, callback: Any = None) -> None:
+        super().__init__(key, callback)  # type: ignore[call-arg]
+        self._id = id(key)
+
+    def __hash__(self) -> int:
+        return self._id
+
+    def __eq__(self, other: object) -> bool:
+        own = self()
+        if own is not None and isinstance(other, ref):
+            return own is other()
+        return self is other
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+
+class TensorWeakRef:
+    """A weak reference to a tensor."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        if not isinstance(tensor, Tensor):
+            raise AssertionError(f"expected torch.Tensor, got {type(tensor)}.")
+        self.ref = ref(tensor)
+
+    def __call__(self) -> Tensor | None:
+        return self.ref()

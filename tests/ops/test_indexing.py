@@ -284,3 +284,16 @@ def test_places_that_are_int64(call):
     assert call(torch.zeros(3), torch.tensor([0, 2])).shape
     with pytest.raises((RuntimeError, IndexError), match="Expected a long tensor for index, but got int32"):
         call(torch.zeros(3), torch.tensor([0, 2], dtype=torch.int32))
+
+
+def test_places_and_values_of_few_dimensions():
+    x = torch.arange(6.0).reshape(2, 3).requires_grad_()
+    y = x * 1
+    y[:, np.array(1)].zero_()  # an array without dimensions selects, so this is a view
+    y[y > 3] = torch.full((1, 1), 9.0)
+    y[[0]] = torch.tensor([[[5.0, 6.0, 7.0]]])
+    assert y.tolist() == [[5, 6, 7], [3, 0, 9]]
+    y.sum().backward()
+    assert x.grad.tolist() == [[0, 0, 0], [1, 0, 0]]
+    with pytest.raises(TypeError, match=r"'values' \(position 2\) must be Tensor, not float"):
+        torch.zeros(2).index_put((torch.tensor([0]),), 5.0)

@@ -12,7 +12,7 @@ import pytest
 
 import ddpgrad as torch
 from ddpgrad import nn
-from ddpgrad.utils import data
+from ddpgrad.utils import data, weak
 
 
 class Named(torch.Tensor):
@@ -193,3 +193,14 @@ def test_the_hub_makes_models_of_a_local_folder_and_reads_what_lies_there(tmp_pa
     assert hub.load_state_dict_from_url("https://some.host/w-12.pth?x", str(tmp_path))["a"].item() == 1
     with pytest.raises(NotImplementedError, match=r"put the file of https://some\.host/v\.pth at"):
         hub.load_state_dict_from_url("https://some.host/v.pth", str(tmp_path))
+
+
+def test_references_that_do_not_keep_tensors():
+    x = torch.ones(2)
+    known, same, found = (make(x) for make in (weak.WeakIdRef, weak.WeakIdRef, weak.TensorWeakRef))
+    assert known() is found() is x and known == same and hash(known) == id(x)
+    assert known != weak.WeakIdRef(y := torch.ones(2)) and y is not x
+    del x
+    assert known() is found() is None and known != same
+    with pytest.raises(AssertionError, match="Tensor"):
+        weak.TensorWeakRef(5)  # type: ignore[arg-type]

@@ -10,6 +10,7 @@ from ...backend.registry import backend_for
 from ...core.overrides import ask, is_overridden, overriding
 from ...core.tensor import Tensor
 from ..dispatch.declare import TensorLike, composite, op, primitive
+from ..dispatch.explain import must_be_tensor
 from ..dispatch.samples import calls
 from ..dispatch.vocabulary import VOCABULARY as F
 from ..reduction.reduce import wrap_dim
@@ -163,6 +164,8 @@ def _index_put(input: Tensor, indices: Any, values: Tensor, accumulate: bool = F
         raise TypeError(
             f"index_put(): argument 'indices' must be tuple of Tensors, not {type(indices).__name__}"
         )
+    if not isinstance(values, Tensor):
+        raise must_be_tensor("index_put", "values", 1, values)
     if values.dtype is not input.dtype:
         raise RuntimeError(
             f"Index put requires the source and destination dtypes match, got {input.dtype.name} for the destination and "

@@ -78,7 +78,10 @@ def _raw_part(input: Tensor, part: Any) -> Any:
     listed = isinstance(part, (list, range))
     if listed:
         part = np.asarray(part, dtype=np.int64 if not len(part) else None)
-    return beside(input, part, listed) if isinstance(part, np.ndarray) else part
+    if isinstance(part, np.ndarray):
+        # As a tensor without dimensions does.
+        return int(part) if not part.ndim and part.dtype.kind in "iu" else beside(input, part, listed)
+    return part
 
 
 def beside(input: Tensor, index: Any, constant: bool = False) -> Any:
@@ -107,6 +110,15 @@ def is_basic(index: Any) -> bool:
         if not isinstance(part, (int, np.integer)) or kind is bool:
             return False
     return True
+
+
+def for_mask(index: Any, value: Any) -> Any:
+    """A value for elements that a mask chooses, which NumPy wants without the leading dimensions of length 1 that PyTorch takes."""
+    mask = index[0] if index.__class__ is tuple and len(index) == 1 else index
+    if getattr(mask, "dtype", None) == np.bool_ and getattr(value, "ndim", 0) > 1:
+        while value.ndim > 1 and value.shape[0] == 1:
+            value = value[0]
+    return value
 
 
 def is_mixed(index: Any) -> bool:

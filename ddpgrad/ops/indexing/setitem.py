@@ -21,7 +21,15 @@ from ..dispatch.inplace import give_history, take_history
 from ..dispatch.node import record
 from ..dispatch.overlap import refuse_overlap
 from .index import index_put, subscript
-from .raw_index import is_basic, is_mixed, raw_index, refuse_negative_steps, split_mixed, with_ellipsis
+from .raw_index import (
+    for_mask,
+    is_basic,
+    is_mixed,
+    raw_index,
+    refuse_negative_steps,
+    split_mixed,
+    with_ellipsis,
+)
 
 
 def setitem(self: Tensor, index: Any, value: Any) -> None:
@@ -146,7 +154,7 @@ def _store(op: Op, target: Tensor, index: Any, value: Any) -> None:
         if index is Ellipsis and target._array.__class__ is np.ndarray:
             backend_for(target._array).overwrite(target._array, value)
         else:
-            target._array[index] = value
+            target._array[index] = for_mask(index, value)
     except Exception as error:
         raise explain(op, (target, index), error) from error
     target._versions[0] += 1
