@@ -22,6 +22,7 @@ BFloat16Tensor, CharTensor, ShortTensor = (
     _construct.ShortTensor,
 )
 check_sparse_tensor_invariants = _construct.check_sparse_tensor_invariants
+spdiags = _construct.spdiags
 addmm = _functions.addmm
 log_softmax = _functions.log_softmax
 mm = _functions.mm

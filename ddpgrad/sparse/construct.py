@@ -15,11 +15,13 @@ from ..backend.sparse.coo import COO, coo
 from ..backend.sparse.kernels import empty as empty_coo
 from ..core import upcalls
 from ..core.overrides import asking_modes
+from ..core.size import Layout, sparse_coo, sparse_csc, sparse_csr
 from ..core.tensor import Tensor, wrap
 from ..ops.creation.data import as_tensor
-from ..ops.creation.factories import shape_of
+from ..ops.creation.factories import arange, shape_of
 from ..ops.creation.interop import TYPED
 from ..ops.elementwise.conversion import to
+from ..ops.shape.stacking import stack
 from .autograd import build
 
 
@@ -105,6 +107,39 @@ def sparse_zeros(size: Any, dtype: Any = None, device: Any = None, requires_grad
     kind = dtypes.get_default_dtype() if dtype is None else dtypes.of(dtype)
     backend = backend_of(where.type)
     return wrap(empty_coo(backend.on(where, backend.empty, (), kind), shape)).requires_grad_(requires_grad)
+
+
+def spdiags(diagonals: Tensor, offsets: Tensor, shape: Sequence[int], layout: Layout | None = None) -> Tensor:
+    """The sparse matrix whose diagonals are the rows of `diagonals`: column j of a row stands in column j.
+
+    offsets: which diagonal each row is, 0 the main one, and those above it positive. layout: sparse_coo, the default,
+    sparse_csr or sparse_csc. Source: torch.sparse.spdiags.
+    """
+    rows = diagonals.reshape(1, -1) if diagonals.ndim == 1 else diagonals
+    given = offsets.reshape(-1)
+    if rows.ndim != 2:
+        raise RuntimeError("Diagonals must be vector or matrix")
+    if len(shape) != 2:
+        raise RuntimeError("Output shape must be 2d")
+    if offsets.ndim > 1:
+        raise RuntimeError("Offsets must be scalar or vector")
+    if len(rows) != len(given):
+        raise RuntimeError(
+            f"Number of diagonals ({len(rows)}) does not match the number of offsets ({len(given)})"
+        )
+    if offsets.dtype is not dtypes.int64:
+        raise RuntimeError(f"Offset Tensor must have dtype Long but got {offsets.dtype.name}")
+    if len(set(given.tolist())) < len(given):
+        raise RuntimeError("Offset tensor contains duplicate values")
+    if layout not in (None, sparse_coo, sparse_csr, sparse_csc):
+        raise RuntimeError(
+            f"Only the layouts sparse_coo, sparse_csr and sparse_csc are supported, got {layout}"
+        )
+    column = arange(rows.shape[1], device=rows.device).expand(rows.shape)
+    row = column - given.reshape(-1, 1)
+    inside = (row >= 0) & (row < shape[0]) & (column < shape[1])
+    out = sparse_coo_tensor(stack([row[inside], column[inside]]), rows[inside], shape)
+    return out if layout in (None, sparse_coo) else out.to_sparse(layout=layout)
 
 
 class check_sparse_tensor_invariants:

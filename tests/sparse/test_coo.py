@@ -181,6 +181,20 @@ def test_others_of_its_kind_by_the_former_names() -> None:
         s.clone().resize_as_(other)
 
 
+def test_diagonals_stand_in_their_columns() -> None:
+    rows = torch.arange(1.0, 7.0).reshape(2, 3).requires_grad_()
+    s = torch.sparse.spdiags(rows, torch.tensor([0, 1]), (2, 4))
+    assert s.to_dense().tolist() == [[1, 5, 0, 0], [0, 2, 6, 0]]
+    assert s._indices().tolist() == [[0, 1, 0, 1], [0, 1, 1, 2]]
+    s.to_dense().sum().backward()
+    assert rows.grad is not None and rows.grad.tolist() == [[1, 1, 0], [0, 1, 1]]
+    below = torch.sparse.spdiags(torch.ones(2), torch.tensor(-1), (3, 3), torch.sparse_csr)
+    assert below.crow_indices().tolist() == [0, 0, 1, 2] and below.col_indices().tolist() == [0, 1]
+    for offsets, text in (([0, 0], "duplicate"), ([0], "does not match"), ([0.0, 1.0], "dtype Long")):
+        with pytest.raises(RuntimeError, match=text):
+            torch.sparse.spdiags(rows, torch.tensor(offsets), (2, 4))
+
+
 def test_16_bit_values_are_added_in_float32() -> None:
     values = torch.tensor([2048.0, 1.0, 1.0], dtype=torch.float16)
     assert torch.sparse_coo_tensor([[0, 0, 0]], values, (1,)).coalesce().values().tolist() == [2050.0]
