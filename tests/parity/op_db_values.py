@@ -167,6 +167,12 @@ def compare(what: str, got: Any, want: Any, tolerance: float) -> None:
             raise Different(f"{what}: layout {got.layout}, expected {want.layout}")
         got, want = got.to_dense(), want.to_dense()
         close(what, got.detach().numpy(), to_numpy(want), tolerance)
+    elif isinstance(want, dict):
+        compare(f"names of {what}", list(got), list(want), tolerance)
+        for name, value in want.items():
+            compare(f"{what}[{name!r}]", got[name], value, tolerance)
+    elif isinstance(want, np.ndarray):
+        close(what, got, want, tolerance)
     elif isinstance(want, (torch.dtype, torch.Size, torch.device)):
         if str(got) != str(want):
             raise Different(f"{what}: {got!r}, expected {want!r}")

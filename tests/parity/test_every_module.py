@@ -5,7 +5,6 @@ None may be forgotten. What these samples leave out of the families is tested in
 
 from __future__ import annotations
 
-import re
 import sys
 import warnings
 from collections.abc import Callable
@@ -24,8 +23,9 @@ pytest.importorskip("torch")
 pytest.importorskip("expecttest", reason="the module database needs expecttest: pip install expecttest")
 
 import torch
+from both import check, run
 from coverage_reasons import left_out_name
-from op_db_values import Converter, compare, leaves
+from op_db_values import Converter, leaves
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -145,58 +145,15 @@ def _made(name: str, given: Any, nn: Any) -> Any:
     return getattr(nn, name)(*convert(given.args), **convert(given.kwargs))
 
 
-def _run(
-    stack: Any, make: Any, training: bool, args: Any, kwargs: Any, dtype: str = "float64", device: str = "cpu"
-) -> dict[str, Any]:
-    """Everything that can be compared, of a forward, a backward, and in float64 a second one.
-
-    Parameters are drawn in float32.
-    """
-    stack.manual_seed(3)
-    with stack.device(device):
-        module = make(stack.nn)
-    first = repr(module)
-    module = module.to(device, getattr(stack, dtype)).train(training)
-    result = module(*args, **kwargs)
-    outputs = list(leaves(result, stack.Tensor))
-    inputs = [t for t in (*leaves((args, kwargs), stack.Tensor), *module.parameters()) if t.requires_grad]
-    found = {
-        "repr": [first, repr(module)], "names": list(module.state_dict()), "outputs": outputs,
-        "state": list(module.state_dict().values()),
-    }  # fmt: skip
-    for order in ("gradients", "second gradients")[: 2 if dtype == "float64" else 1]:
-        parts = [(o * (o + _weights(stack, o))).sum() for o in outputs if o.requires_grad]
-        if not parts:
-            break
-        try:
-            outputs = stack.autograd.grad(sum(parts), inputs, create_graph=True, materialize_grads=True)
-        except RuntimeError as error:  # some have no second one
-            if not re.search("is not implemented|differentiate twice|functions with out=", str(error)):
-                raise
-            break
-        found[order] = list(outputs)
-    return found
-
-
-def _weights(stack: Any, of: Any) -> Any:
-    """What is added to an output before both are multiplied, and the sum is differentiated."""
-    return stack.arange(of.numel(), dtype=of.dtype, device=of.device).cos().reshape(of.shape)
-
-
 @pytest.mark.filterwarnings("ignore")  # PyTorch's about nested tensors and lazy layers
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("mode", ["train", "eval"])
 @pytest.mark.parametrize("name", NAMES)
 def test_module(name: str, mode: str, dtype: str) -> None:
+    # PyTorch's second gradient of the one takes the first one for a constant.
+    orders = 1 if name == "LinearCrossEntropyLoss" else 2
     for make, args, kwargs in _samples(name, mode == "train", getattr(torch, dtype)):
-        convert = Converter()
-        given = convert(args), convert(kwargs)
-        expected = _run(torch, make, mode == "train", args, kwargs, dtype)
-        found = _run(ddpgrad, make, mode == "train", *given, dtype)
-        if name == "LinearCrossEntropyLoss":  # PyTorch's second gradient takes the first one for a constant
-            expected.pop("second gradients", None)
-        for what, values in expected.items():
-            compare(what, found[what], values, 1e-6 if dtype == "float64" else 1e-4)
+        check(make, args, kwargs, training=mode == "train", dtype=dtype, orders=orders)
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -211,7 +168,7 @@ def test_module_on_meta(name: str) -> None:
         args, kwargs = convert(given)
         for t in leaves((args, kwargs), ddpgrad.Tensor):
             t.data = t.data.to(device)
-        found.append(_described(_run(ddpgrad, make, True, args, kwargs, device=device)))
+        found.append(_described(run(ddpgrad, make, (args, kwargs), device=device)))
     assert found[0] == found[1]
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,32 +13,20 @@ import pytest
 
 import ddpgrad
 
-oracle = pytest.importorskip("torch")
+sys.path.append(str(Path(__file__).parent))
+
+pytest.importorskip("torch")
+
+import torch as oracle
+from both import agree, check
+
 pytestmark = pytest.mark.torch
 
-Make = Callable[[Any], Any]  # of either stack
 RNG = np.random.default_rng(1)
 
 
 def _values(*shape: int) -> np.ndarray:
     return RNG.standard_normal(shape).astype(np.float32)
-
-
-def _close(found: Any, expected: Any, tolerance: float = 2e-5) -> None:
-    found, expected = (t.detach().numpy() for t in (found, expected))
-    assert found.dtype == expected.dtype
-    np.testing.assert_allclose(found, expected, rtol=tolerance, atol=tolerance)
-
-
-def _pair(make: Make) -> tuple[Any, Any]:
-    oracle.manual_seed(3)
-    ddpgrad.manual_seed(3)
-    theirs, ours = make(oracle), make(ddpgrad)
-    assert repr(ours) == repr(theirs)
-    assert list(ours.state_dict()) == list(theirs.state_dict())
-    for expected, found in zip(theirs.state_dict().values(), ours.state_dict().values(), strict=True):
-        _close(found, expected, 1e-6)  # the seed alone makes them equal
-    return theirs, ours
 
 
 FUNCTIONS: dict[str, Callable[[Any, Any], Any]] = {
@@ -59,69 +49,55 @@ FUNCTIONS: dict[str, Callable[[Any, Any], Any]] = {
 @pytest.mark.parametrize("case", FUNCTIONS)
 def test_function(case: str) -> None:
     values = _values(4, 5)
-    found = []
-    for stack in (oracle, ddpgrad):
-        stack.manual_seed(2)
-        x = stack.tensor(values, requires_grad=True)
-        out = FUNCTIONS[case](stack, x)
+
+    def program(t: Any) -> Any:
+        x = t.tensor(values, requires_grad=True)
+        out = FUNCTIONS[case](t, x)
         (out * out.detach().cos()).sum().backward()
-        found.append((out, x.grad))
-    for expected, got in zip(*found, strict=True):
-        _close(got, expected, 1e-4)
+        return out, x.grad
+
+    agree(program, 1e-5)
 
 
 @pytest.mark.parametrize("name", ["softmax", "softmin", "log_softmax"])
 def test_the_dimension_of_softmax_that_is_not_given(name: str) -> None:
     for shape in ((3,), (3, 4), (2, 3, 4), (2, 3, 2, 2)):
         values = _values(*shape)
-        with pytest.warns(UserWarning, match="Implicit dimension choice"):
-            expected = getattr(oracle.nn.functional, name)(oracle.tensor(values))
-        with pytest.warns(UserWarning, match="Implicit dimension choice"):
-            found = getattr(ddpgrad.nn.functional, name)(ddpgrad.tensor(values))
-        _close(found, expected)
+
+        def program(t: Any, values: np.ndarray = values) -> Any:
+            with pytest.warns(UserWarning, match="Implicit dimension choice"):
+                return getattr(t.nn.functional, name)(t.tensor(values))
+
+        agree(program)
 
 
 EMBEDDINGS: dict[str, Callable[[Any], Any]] = {
-    "max-norm": lambda t: t.nn.Embedding(7, 3, max_norm=1.0, norm_type=1.0),
-    "by-frequency": lambda t: t.nn.Embedding(7, 3, padding_idx=2, scale_grad_by_freq=True),
-    "bag-mean": lambda t: t.nn.EmbeddingBag(7, 3, padding_idx=1),
-    "bag-sum": lambda t: t.nn.EmbeddingBag(7, 3, mode="sum"),
-    "bag-max": lambda t: t.nn.EmbeddingBag(7, 3, mode="max", max_norm=1.5),
+    "padding": lambda n: n.Embedding(7, 3, padding_idx=-2),
+    "max-norm": lambda n: n.Embedding(7, 3, max_norm=1.0, norm_type=1.0),
+    "by-frequency": lambda n: n.Embedding(7, 3, padding_idx=2, scale_grad_by_freq=True),
+    "bag-mean": lambda n: n.EmbeddingBag(7, 3, padding_idx=1),
+    "bag-sum": lambda n: n.EmbeddingBag(7, 3, mode="sum"),
+    "bag-max": lambda n: n.EmbeddingBag(7, 3, mode="max", max_norm=1.5),
 }
 
 
 @pytest.mark.parametrize("case", EMBEDDINGS)
 def test_embedding(case: str) -> None:
-    theirs, ours = _pair(EMBEDDINGS[case])
     indices = np.array([[0, 5, 5, 2], [6, 1, 0, 2]])
-    inputs: list[list[Any]] = [[indices]]
+    check(EMBEDDINGS[case], [indices], orders=1)
     if case.startswith("bag"):
-        inputs = [[indices], [indices.reshape(-1), np.array([0, 3, 3, 7])]]
-    for arguments in inputs:
-        expected, found = (
-            m(*[s.tensor(a) for a in arguments]) for s, m in ((oracle, theirs), (ddpgrad, ours))
-        )
-        _close(found, expected, 1e-6)
-        expected.square().sum().backward()
-        found.square().sum().backward()
-        _close(ours.weight.grad, theirs.weight.grad, 1e-5)
-        _close(ours.weight, theirs.weight, 1e-6)  # max_norm shortens it
+        check(EMBEDDINGS[case], [indices.reshape(-1), np.array([0, 3, 3, 7])], orders=1)
 
 
 def test_weighted_bags() -> None:
-    values, weights = _values(7, 3), _values(6)
-    found = []
-    for stack in (oracle, ddpgrad):
-        table, factors = stack.tensor(values, requires_grad=True), stack.tensor(weights, requires_grad=True)
-        out = stack.nn.functional.embedding_bag(
-            stack.tensor([0, 5, 5, 2, 6, 1]), table, stack.tensor([0, 2, 6]), mode="sum",
-            per_sample_weights=factors, include_last_offset=True,
+    def program(t: Any, module: Any, table: Any, factors: Any) -> Any:
+        return t.nn.functional.embedding_bag(
+            t.tensor([0, 5, 5, 2, 6, 1]), table, t.tensor([0, 2, 6]), mode="sum", per_sample_weights=factors,
+            include_last_offset=True,
         )  # fmt: skip
-        out.square().sum().backward()
-        found.append((out, table.grad, factors.grad))
-    for expected, got in zip(*found, strict=True):
-        _close(got, expected, 1e-5)
-    table = ddpgrad.tensor(values)
+
+    check(lambda n: n.Identity(), [_values(7, 3), _values(6)], call=program)
+    table = ddpgrad.ones(7, 3)
     layer = ddpgrad.nn.EmbeddingBag.from_pretrained(table, mode="max")
     assert not layer.weight.requires_grad and layer.weight.data_ptr() == table.data_ptr()
 
@@ -146,39 +122,24 @@ def test_dropout_family(name: str) -> None:
     else:
         dropped = (out == 0).reshape(100, 50, -1).all(-1)
         kept = ~dropped.reshape(100, 50, *[1] * (ndim - 2)).expand(*x.shape)
-        _close(out[kept], (x / 0.75)[kept].detach())
+        assert ddpgrad.allclose(out[kept], (x / 0.75)[kept])
     assert float(dropped.float().mean()) == pytest.approx(0.25, abs=0.03)
 
 
 def test_adaptive_softmax() -> None:
-    theirs, ours = _pair(lambda t: t.nn.AdaptiveLogSoftmaxWithLoss(8, 12, [3, 6], div_value=2.0))
-    values, targets = _values(5, 8), np.array([0, 11, 4, 2, 5])
-    found = []
-    for stack, module in ((oracle, theirs), (ddpgrad, ours)):
-        x = stack.tensor(values, requires_grad=True)
-        out, loss = module(x, stack.tensor(targets))
-        loss.backward()
-        found.append([out, loss, x.grad, module.log_prob(x), *(p.grad for p in module.parameters())])
-        found[-1].append(module.predict(x))
-    for expected, got in zip(*found, strict=True):
-        _close(got, expected, 1e-4)
-    with pytest.raises(RuntimeError, match=r"\[0, 11\]"):
-        ours(ddpgrad.tensor(values), ddpgrad.tensor(targets + 1))
+    def make(n: Any) -> Any:
+        return n.AdaptiveLogSoftmaxWithLoss(8, 12, [3, 6], div_value=2.0)
+
+    def call(t: Any, module: Any, x: Any, targets: Any) -> Any:
+        with pytest.raises(RuntimeError, match=r"\[0, 11\]"):
+            module(x, targets + 1)
+        return *module(x, targets), module.log_prob(x), module.predict(x)
+
+    check(make, [_values(5, 8), np.array([0, 11, 4, 2, 5])], call=call)
 
 
 def test_lazy_layers_become_ordinary_ones() -> None:
-    for make, shape in (
-        (lambda t: t.nn.LazyLinear(3), (4, 5)),
-        (lambda t: t.nn.LazyBatchNorm2d(), (2, 3, 4, 4)),
-        (lambda t: t.nn.LazyInstanceNorm1d(affine=True), (2, 3, 4)),
-    ):
-        oracle_layer, layer = make(oracle), make(ddpgrad)
-        assert repr(layer) == repr(oracle_layer)
-        values = _values(*shape)
-        oracle.manual_seed(3)
-        ddpgrad.manual_seed(3)
-        _close(layer(ddpgrad.tensor(values)), oracle_layer(oracle.tensor(values)))
-        assert repr(layer) == repr(oracle_layer) and type(layer).__name__ == type(oracle_layer).__name__
+    check(lambda n: n.LazyInstanceNorm1d(affine=True), [_values(2, 3, 4)])
     fresh = ddpgrad.nn.LazyLinear(3)
     fresh.load_state_dict(ddpgrad.nn.Linear(5, 3).state_dict())
     assert fresh.weight.shape == (3, 5)
@@ -187,11 +148,7 @@ def test_lazy_layers_become_ordinary_ones() -> None:
 
 
 def test_sparse_initial_values() -> None:
-    for stack in (oracle, ddpgrad):
-        stack.manual_seed(5)
-    theirs = oracle.nn.init.sparse_(oracle.empty(10, 4), 0.3)
-    ours = ddpgrad.nn.init.sparse_(ddpgrad.empty(10, 4), 0.3)
-    _close(ours, theirs, 1e-6)
+    agree(lambda t: t.nn.init.sparse_(t.empty(10, 4), 0.3))
 
 
 BAGS: list[Any] = [
