@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 import importlib
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,16 +14,16 @@ import pytest
 
 import ddpgrad
 
-oracle = pytest.importorskip("torch")
+sys.path.append(str(Path(__file__).parent))
+
+pytest.importorskip("torch")
+
+import torch as oracle
+from both import agree
+
 pytestmark = pytest.mark.torch
 
 VALUES = np.random.default_rng(1).standard_normal((3, 5)).astype(np.float32)
-
-
-def _close(found: Any, expected: Any, tolerance: float = 1e-5) -> None:
-    np.testing.assert_allclose(
-        found.detach().numpy(), expected.detach().numpy(), rtol=tolerance, atol=tolerance
-    )
 
 
 def _steps(stack: Any, module: Any, values: np.ndarray = VALUES) -> list[Any]:
@@ -37,35 +39,29 @@ def _steps(stack: Any, module: Any, values: np.ndarray = VALUES) -> list[Any]:
 @pytest.mark.filterwarnings("ignore:.*weight_norm.*deprecated:FutureWarning")
 @pytest.mark.parametrize("case", ["weight_norm", "spectral_norm", "new_weight_norm", "new_spectral_norm"])
 def test_reparametrisations(case: str) -> None:
-    found = []
-    for stack in (oracle, ddpgrad):
-        stack.manual_seed(4)
+    def program(stack: Any) -> Any:
         utils = stack.nn.utils
         package = utils.parametrizations if case.startswith("new_") else utils
         norm = getattr(package, case.removeprefix("new_"))
         conv = norm(stack.nn.Conv2d(2, 3, 3), "weight")
         layer = norm(stack.nn.Linear(5, 4), **({"dim": None} if "weight" in case else {}))
         clone = copy.deepcopy(layer) if case.startswith("new_") else layer
-        results = _steps(stack, layer) + list(conv.state_dict().values())
+        results = [*_steps(stack, layer), *conv.state_dict().values()]
         names = [*layer.state_dict(), *conv.state_dict(), repr(conv)]
         if case.startswith("new_"):
             layer.weight = layer.weight.detach() * 2
-            results.append(layer.weight)
-            results.append(clone(stack.tensor(VALUES)))
+            results += [layer.weight.clone(), clone(stack.tensor(VALUES))]
             utils.parametrize.remove_parametrizations(layer, "weight")
         else:
             getattr(utils, f"remove_{case}")(layer)
         assert type(layer) is stack.nn.Linear
-        found.append(([*results, layer.eval()(stack.tensor(VALUES))], names, list(layer.state_dict())))
-    assert found[1][1:] == found[0][1:]
-    for expected, got in zip(found[0][0], found[1][0], strict=True):
-        _close(got, expected)
+        return *results, names, layer.eval()(stack.tensor(VALUES)), list(layer.state_dict())
+
+    agree(program, 1e-5, seed=4)
 
 
 def test_parametrisation_by_a_module_of_ones_own() -> None:
-    found = []
-    for stack in (oracle, ddpgrad):
-        stack.manual_seed(1)
+    def program(stack: Any) -> Any:
         parametrize = stack.nn.utils.parametrize
 
         class Symmetric(stack.nn.Module):  # type: ignore[name-defined, misc]
@@ -80,11 +76,11 @@ def test_parametrisation_by_a_module_of_ones_own() -> None:
         )
         with parametrize.cached():
             assert layer.weight is layer.weight
-        found.append(_steps(stack, layer))
         with pytest.raises(ValueError, match=r"does not have a parameter, a buffer"):
             parametrize.register_parametrization(layer, "nothing", Symmetric())
-    for expected, got in zip(*found, strict=True):
-        _close(got, expected)
+        return _steps(stack, layer)
+
+    agree(program, 1e-5)
 
 
 PRUNE: dict[str, Callable[[Any, Any], Any]] = {
@@ -107,9 +103,7 @@ PRUNE: dict[str, Callable[[Any, Any], Any]] = {
 
 @pytest.mark.parametrize("case", PRUNE)
 def test_pruning(case: str) -> None:
-    found = []
-    for stack in (oracle, ddpgrad):
-        stack.manual_seed(2)
+    def program(stack: Any) -> Any:
         prune, layer = importlib.import_module(f"{stack.__name__}.nn.utils.prune"), stack.nn.Linear(5, 4)
         PRUNE[case](prune, layer)
         assert prune.is_pruned(stack.nn.Sequential(layer))
@@ -117,35 +111,30 @@ def test_pruning(case: str) -> None:
         for name in [n.removesuffix("_mask") for n in names if n.endswith("_mask")]:
             prune.remove(layer, name)
         assert not prune.is_pruned(layer)
-        found.append((results + list(layer.state_dict().values()), names, list(layer.state_dict())))
-    assert found[1][1:] == found[0][1:]
-    for expected, got in zip(found[0][0], found[1][0], strict=True):
-        _close(got, expected)
+        return results, names, dict(layer.state_dict())
+
+    agree(program, 1e-5, seed=2)
 
 
 def test_fusion_and_functional_calls() -> None:
-    found = []
-    for stack in (oracle, ddpgrad):
-        stack.manual_seed(2)
-        nn = stack.nn
+    x = np.random.default_rng(0).standard_normal((4, 2, 5, 5)).astype(np.float32)
+
+    def program(stack: Any) -> Any:
+        nn, images = stack.nn, stack.tensor(x)
         conv, norm = nn.Conv2d(2, 3, 3, bias=False), nn.BatchNorm2d(3)
-        x = stack.tensor(np.random.default_rng(0).standard_normal((4, 2, 5, 5)).astype(np.float32))
-        norm(conv(x))
+        norm(conv(images))
         fused = nn.utils.fuse_conv_bn_eval(conv.eval(), norm.eval())
-        found.append([fused(x), norm(conv(x))])
         layer = nn.Linear(5, 2)
         weight = stack.ones(2, 5, requires_grad=True)
         before = layer.weight
-        functional_call = (
-            oracle.func.functional_call if stack is oracle else nn.utils.stateless.functional_call
-        )
-        out = functional_call(layer, {"weight": weight * 2}, stack.tensor(VALUES))
+        home = stack.func if stack is oracle else nn.utils.stateless
+        out = home.functional_call(layer, {"weight": weight * 2}, stack.tensor(VALUES))
         out.sum().backward()
         assert layer.weight is before and before.grad is None
-        found[-1] += [out, weight.grad, layer.bias.grad]
-    for expected, got in zip(*found, strict=True):
-        _close(got, expected)
-    _close(found[1][0], found[1][1])
+        assert stack.allclose(fused(images), norm(conv(images)), atol=1e-5)
+        return fused(images), out, weight.grad, layer.bias.grad
+
+    agree(program, 1e-5, seed=2)
 
 
 def test_modules_made_without_initial_values_leave_the_random_stream_alone() -> None:
@@ -159,14 +148,14 @@ def test_modules_made_without_initial_values_leave_the_random_stream_alone() -> 
 
 def test_hooks_of_all_modules_come_first() -> None:
     """Every kind of hook, of all modules and of one, in the order in which PyTorch calls them."""
-    logs = []
-    for stack in (oracle, ddpgrad):
+
+    def program(stack: Any) -> list[Any]:
         log: list[Any] = []
         where = stack.nn.modules.module
         inner, outer = stack.nn.Identity(), stack.nn.Sequential()
         outer.add_module("inner", inner)
 
-        def note(kind: str, log: list[Any] = log) -> Callable[..., None]:
+        def note(kind: str) -> Callable[..., None]:
             return lambda module, *rest, **kwargs: log.append((kind, type(module).__name__, len(rest)))
 
         handles = [
@@ -188,30 +177,33 @@ def test_hooks_of_all_modules_come_first() -> None:
         for handle in handles:
             handle.remove()
         outer(x).sum().backward()
-        logs.append(log)
-    assert logs[1] == logs[0] and len(logs[0]) > 15
+        return log
+
+    assert len(agree(program)) > 15
 
 
 def test_module_lists_print_repeated_layers_once() -> None:
-    texts = []
-    for stack in (oracle, ddpgrad):
+    def program(stack: Any) -> list[str]:
         nn = stack.nn
         layers = nn.ModuleList([nn.Linear(2, 2), nn.Linear(2, 2), nn.ReLU(), nn.Sequential(nn.Linear(1, 1))])
-        texts.append(repr(nn.ModuleDict({"body": layers, "none": nn.ModuleList()})))
         doubled = nn.Sequential(nn.ReLU(), nn.Tanh()) * 2
         doubled += nn.Sequential(nn.Identity())
-        texts[-1] += repr(doubled) + repr(nn.Sequential(nn.ReLU()) + doubled)
-    assert texts[1] == texts[0]
+        both = (
+            nn.ModuleDict({"body": layers, "none": nn.ModuleList()}),
+            doubled,
+            nn.Sequential(nn.ReLU()) + doubled,
+        )
+        return [repr(made) for made in both]
+
+    agree(program)
 
 
 @pytest.mark.parametrize("reduction", ["sum", "mean"])
 def test_gradients_of_each_example(reduction: str) -> None:
-    found = []
-    for stack in (oracle, ddpgrad):
+    def program(stack: Any) -> Any:
         call = importlib.import_module(
             f"{stack.__name__}.nn.utils._per_sample_grad"
         ).call_for_per_sample_grads
-        stack.manual_seed(0)
         module = stack.nn.Sequential(
             stack.nn.Linear(5, 4), stack.nn.Tanh(), stack.nn.Linear(4, 2, bias=False)
         )
@@ -220,7 +212,7 @@ def test_gradients_of_each_example(reduction: str) -> None:
         out = call(module, loss_reduction=reduction)(x)
         getattr(out.square(), reduction)().backward()
         assert module[0].weight.grad is None and getattr(module[0].bias, "grad_sample", None) is None
-        found.append([out, x.grad, module[0].weight.grad_sample, module[2].weight.grad_sample])
+        found = [out, x.grad, module[0].weight.grad_sample, module[2].weight.grad_sample]
         for wrong, message in (
             ({}, "grad_sample"),
             ({"batch_size": 0}, "positive"),
@@ -232,9 +224,9 @@ def test_gradients_of_each_example(reduction: str) -> None:
         module[0].weight.grad_sample = module[2].weight.grad_sample = None
         with pytest.raises(RuntimeError, match="batch"):
             call(module)()
-    for one, other in zip(*found, strict=True):
-        assert one.shape == other.shape
-        _close(other, one)
+        return found
+
+    agree(program, 1e-5)
 
 
 @pytest.mark.parametrize("transpose", [False, True])
@@ -242,18 +234,13 @@ def test_gradients_of_each_example(reduction: str) -> None:
 def test_a_norm_folded_into_weights(transpose: bool, affine: bool) -> None:
     rng = np.random.default_rng(0)
     weight, mean, variance = rng.standard_normal((4, 4, 2)), rng.standard_normal(4), rng.random(4) + 0.5
-    found = []
-    for stack in (oracle, ddpgrad):
-        arrays = [stack.tensor(a) for a in (weight, mean, mean, variance, mean + 1, mean)]
-        arrays[0].requires_grad_()
-        w, b, rm, rv, scale, shift = arrays
+
+    def program(stack: Any) -> Any:
+        w, b, rm, rv, scale, shift = (stack.tensor(a) for a in (weight, mean, mean, variance, mean + 1, mean))
         rest = (scale, shift) if affine else (None, None)
-        found.append(
-            stack.nn.utils.fusion.fuse_conv_bn_weights(
-                w, b if affine else None, rm, rv, 1e-3, *rest, transpose
-            )
+        return stack.nn.utils.fusion.fuse_conv_bn_weights(
+            w.requires_grad_(), b if affine else None, rm, rv, 1e-3, *rest, transpose
         )
-    for expected, got in zip(*found, strict=True):
-        assert type(got) is ddpgrad.nn.Parameter
-        _close(got, expected)
-    assert found[1][0].requires_grad
+
+    found = agree(program)
+    assert found[0].requires_grad and all(type(p) is ddpgrad.nn.Parameter for p in found)

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-import ddpgrad
+sys.path.append(str(Path(__file__).parent))
 
-oracle = pytest.importorskip("torch")
+pytest.importorskip("torch")
+
+from both import LIBRARIES, agree
+
 pytestmark = pytest.mark.torch
-
-
-def _compared(runs: list[dict[str, Any]]) -> None:
-    wanted, found = runs
-    assert list(found) == list(wanted)
-    for name, expected in wanted.items():
-        values, right = found[name].detach().numpy(), expected.detach().numpy()
-        np.testing.assert_allclose(values, right, rtol=1e-4, atol=1e-5, err_msg=name)
 
 
 @pytest.mark.parametrize("trivial", [True, False], ids=["relative", "absolute"])
@@ -28,9 +25,8 @@ def test_orthogonal(shape: tuple[int, ...], kind: str | None, trivial: bool) -> 
     """The weight, its state and the gradient of what it is made of, away from where it started."""
     start = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
     away = 0.2 * np.tril(np.cos(np.arange(start.size, dtype=np.float32)).reshape(shape), -1)
-    runs = []
-    for stack in (oracle, ddpgrad):
-        stack.manual_seed(2)
+
+    def program(stack: Any) -> Any:
         module = stack.nn.Module()
         module.weight = stack.nn.Parameter(stack.tensor(start))
         options = {"orthogonal_map": kind, "use_trivialization": trivial}
@@ -45,19 +41,20 @@ def test_orthogonal(shape: tuple[int, ...], kind: str | None, trivial: bool) -> 
         np.testing.assert_allclose(
             product.detach().numpy(), np.broadcast_to(np.eye(min(shape[-2:])), product.shape), atol=1e-5
         )
-        runs.append({"weight": weight, "gradient": free.grad, **module.state_dict()})
-    _compared(runs)
+        return {"weight": weight, "gradient": free.grad, **module.state_dict()}
+
+    agree(program, 1e-4, seed=2)
 
 
 def test_an_orthogonal_weight_can_be_assigned() -> None:
     matrix = np.linalg.qr(np.arange(9.0).reshape(3, 3) ** 2 + np.eye(3))[0].astype(np.float32)
-    runs = []
-    for stack in (oracle, ddpgrad):
+
+    def program(stack: Any) -> Any:
         layer = stack.nn.utils.parametrizations.orthogonal(stack.nn.Linear(3, 3, bias=False))
         layer.weight = stack.tensor(matrix)
-        runs.append({"weight": layer.weight, **layer.state_dict()})
-    _compared(runs)
-    np.testing.assert_allclose(runs[1]["weight"].detach().numpy(), matrix, atol=1e-5)
+        return {"weight": layer.weight, **layer.state_dict()}
+
+    np.testing.assert_allclose(agree(program, 1e-4)["weight"].detach().numpy(), matrix, atol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -71,6 +68,6 @@ def test_an_orthogonal_weight_can_be_assigned() -> None:
 def test_what_cannot_be_orthogonal(
     name: str, options: dict[str, Any], error: type[Exception], message: str
 ) -> None:
-    for stack in (oracle, ddpgrad):
+    for stack in LIBRARIES:
         with pytest.raises(error, match=message):
             stack.nn.utils.parametrizations.orthogonal(stack.nn.Linear(3, 2), name, **options)

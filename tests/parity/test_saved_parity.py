@@ -27,6 +27,8 @@ CHAINS: dict[str, Callable[[Any, Any, Any], Any]] = {
     "gelu": lambda t, x, w: t.nn.functional.gelu(x),
     "reshape": lambda t, x, w: x.reshape(32, 64).t().reshape(64, 32),
     "mean": lambda t, x, w: x - x.mean(-1, keepdim=True),
+    "linear and tanh": lambda t, x, w: t.nn.functional.linear(x, w).tanh(),
+    "block": lambda t, x, w: t.nn.functional.gelu(t.nn.functional.layer_norm(x, (32,)) @ w.t()) @ w,
 }
 
 
