@@ -21,6 +21,7 @@ _WRITTEN_HERE = {
     "torchaudio/lib/_torchaudio": "extras.torchaudio_ops",
     "torchaudio/lib/libtorchaudio": "extras.torchaudio_ops",
     "torchvision/_C": "extras.torchvision_ops",
+    "torchvision/_C_stable": "extras.torchvision_ops",
 }
 """Libraries of C++ ops, by the ends of their paths without what follows the first dot of the name -> the module that defines the same ops here."""
 

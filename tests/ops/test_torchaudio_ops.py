@@ -24,3 +24,10 @@ def test_recursive_filters():
         torch.ops.torchaudio.rnnt_loss_forward(x, x, x, x, 0, 0.0)
     with pytest.raises(OSError, match="do not load"):
         torch.ops.load_library("/site-packages/elsewhere/lib/_torchaudio.so")
+
+
+def test_torchvisions_library_has_two_names():
+    for name in ("_C.so", "_C_stable.so"):
+        torch.ops.load_library(f"/site-packages/torchvision/{name}")
+    boxes = torch.tensor([[0, 0, 4.0, 4], [0, 0, 4, 3.9], [5, 5, 6, 6]])
+    assert torch.ops.torchvision.nms(boxes, torch.tensor([0.5, 0.6, 0.7]), 0.5).tolist() == [2, 1]
