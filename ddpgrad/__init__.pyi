@@ -36,7 +36,7 @@ from .backend.dtype import (
     float8_e5m2 as float8_e5m2, float8_e5m2fnuz as float8_e5m2fnuz, get_default_dtype as get_default_dtype,
     iinfo as iinfo, int16 as int16, int32 as int32, int64 as int64, int8 as int8,
     promote_types as promote_types, set_default_dtype as set_default_dtype, uint16 as uint16,
-    uint32 as uint32, uint64 as uint64, uint8 as uint8,
+    uint32 as uint32, uint64 as uint64, uint8 as uint8, float4_e2m1fn_x2 as float4_e2m1fn_x2, float8_e8m0fnu as float8_e8m0fnu, int1 as int1, int2 as int2, int3 as int3, int4 as int4, int5 as int5, int6 as int6, int7 as int7, qint32 as qint32, qint8 as qint8, quint2x4 as quint2x4, quint4x2 as quint4x2, quint8 as quint8, uint1 as uint1, uint2 as uint2, uint3 as uint3, uint4 as uint4, uint5 as uint5, uint6 as uint6, uint7 as uint7,
 )
 from .compat import (
     __config__ as __config__, conversion_flags as __future__, _C as _C, _dynamo as _dynamo, accelerator as accelerator,
@@ -46,8 +46,7 @@ from .compat import (
 from .compat._C import DeviceObjType as DeviceObjType, TensorType as TensorType
 from .compat.absent import (
     PyTorchFileReader as PyTorchFileReader, PyTorchFileWriter as PyTorchFileWriter, SymBool as SymBool,
-    SymFloat as SymFloat, SymInt as SymInt, qint32 as qint32, qint8 as qint8, quint2x4 as quint2x4,
-    quint4x2 as quint4x2, quint8 as quint8,
+    SymFloat as SymFloat, SymInt as SymInt,
 )
 from .compat.checks import (
     _assert as _assert, _assert_async as _assert_async, _check as _check, _check_index as _check_index,

@@ -110,7 +110,7 @@ class _Finder(MetaPathFinder):
         if fullname == "torchvision":
             return ModuleSpec(fullname, _Torchvision(), is_package=True)
         if fullname in _INSTALLED_ONLY:
-            module = absent.blank(fullname, "install torchvision (pip install --no-deps torchvision)")
+            module = absent.Blank(fullname, "install torchvision (pip install --no-deps torchvision)")
             return ModuleSpec(fullname, MadeLoader(module), is_package=True)
         name = _home(fullname)
         if name and exists(name):

@@ -30,6 +30,7 @@ LAYERS = [
     [
         "compat.aliases",
         "compat.absent",
+        "compat.switches",
         "compat.finder",
         "compat.mps",
         "compat.xpu",

@@ -19,7 +19,7 @@ class DType:
     """An element type. Compares by identity; `numpy` is the dtype of the arrays that hold it.
 
     Whoever asks a float of 16 bits for it may make such an array: `prepare_narrow` runs before. No array library has
-    complex32, which is there to be named and compared with.
+    complex32, integers of less than 8 bits and their like, which are there to be named and compared with.
     """
 
     __slots__ = ("_numpy", "category", "itemsize", "name", "numpy")
@@ -60,7 +60,9 @@ class DType:
 
     @property
     def is_signed(self) -> bool:
-        return self._numpy is None or self._numpy.kind not in "bu"
+        if self._numpy is None:
+            return not self.name.startswith(("uint", "quint", "float8"))
+        return self._numpy.kind not in "bu"
 
     def __repr__(self) -> str:
         return f"torch.{self.name}"
@@ -108,6 +110,15 @@ float8_e4m3fnuz = DType("float8_e4m3fnuz", ml_dtypes.float8_e4m3fnuz, 2)
 float8_e5m2fnuz = DType("float8_e5m2fnuz", ml_dtypes.float8_e5m2fnuz, 2)
 
 complex32 = DType("complex32", None, 3, itemsize=4)
+float4_e2m1fn_x2, float8_e8m0fnu = (
+    DType(name, None, 2, 1) for name in ("float4_e2m1fn_x2", "float8_e8m0fnu")
+)
+int1, int2, int3, int4, int5, int6, int7 = (DType(f"int{bits}", None, 1, 1) for bits in range(1, 8))
+uint1, uint2, uint3, uint4, uint5, uint6, uint7 = (DType(f"uint{bits}", None, 1, 1) for bits in range(1, 8))
+qint8, quint8, quint2x4, quint4x2 = (
+    DType(name, None, 1, 1) for name in ("qint8", "quint8", "quint2x4", "quint4x2")
+)
+qint32 = DType("qint32", None, 1, 4)
 
 NARROW = (float16.numpy, bfloat16.numpy)
 """How arrays hold float16 and bfloat16. Compare with these: `bfloat16.numpy` prepares for such arrays to come."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import enum
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -20,9 +21,17 @@ from ..core.tensor import Tensor
 from ..nn.modules import conversion
 from ..random.generator import Generator
 from . import absent
+from .aliases import ROOT
 
 __path__: list[str] = []  # absent modules are found below
-__getattr__ = absent.looks_below(__name__)
+_below = absent.looks_below(__name__)
+
+
+def __getattr__(name: str) -> Any:
+    """What `torch` itself has from C++, such as `dtype` and `Tag`; or a module below."""
+    package = sys.modules[ROOT]
+    return getattr(package, name) if name in package._homes else _below(name)
+
 
 _TensorMeta = type(Tensor)
 _has_mps = _has_xpu = False

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
-import sys
-from types import ModuleType
 from typing import Any
 
 from . import absent
-from .aliases import ROOT
 from .compiler import (
     OptimizedModule,
     allow_in_graph,
@@ -24,29 +20,6 @@ __path__: list[str] = []  # absent modules are found below
 PART = absent.Part("nothing is compiled here; programs run as they are", "explain export optimize")
 globals().update(absent.stand_ins("_dynamo", PART))
 __getattr__ = absent.looks_below(__name__)
-
-
-class _Config(ModuleType):
-    """A module of switches of a compiler that is not there: kept, and read back."""
-
-    def patch(self, *args: Any, **changes: Any) -> contextlib.AbstractContextManager[None]:
-        """A block, or decorator, with some switches changed."""
-        return _patched(self, {**(args[0] if args and isinstance(args[0], dict) else {}), **changes})
-
-
-@contextlib.contextmanager
-def _patched(config: _Config, changes: dict[str, Any]) -> Any:
-    before = dict(vars(config))
-    vars(config).update(changes)
-    try:
-        yield
-    finally:
-        vars(config).clear()
-        vars(config).update(before)
-
-
-config = sys.modules[f"{ROOT}._dynamo.config"] = _Config(f"{ROOT}._dynamo.config")
-vars(config).update(cache_size_limit=8, suppress_errors=False, verbose=False)
 
 
 def mark_static_address(t: Any, guard: bool = True) -> None:
@@ -65,6 +38,6 @@ def is_dynamo_supported() -> bool:
 mark_static = maybe_mark_dynamic = mark_dynamic
 
 __all__ = [
-    "OptimizedModule", "allow_in_graph", "assume_constant_result", "config", "disable", "is_compiling", "list_backends", "mark_dynamic",
-    "mark_static", "mark_static_address", "maybe_mark_dynamic", "reset",
+    "OptimizedModule", "allow_in_graph", "assume_constant_result", "disable", "is_compiling", "list_backends", "mark_dynamic", "mark_static",
+    "mark_static_address", "maybe_mark_dynamic", "reset",
 ]  # fmt: skip

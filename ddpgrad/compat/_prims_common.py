@@ -8,6 +8,7 @@ from typing import Any
 from ..backend import dtype as dtypes
 from ..backend.device import Device
 from ..backend.dtype import DType
+from ..core.size import MemoryFormat, channels_last, channels_last_3d, contiguous_format
 from ..core.tensor import Size, Tensor
 
 DeviceLikeType = str | Device | int
@@ -134,3 +135,21 @@ def make_contiguous_strides_for(shape: Sequence[int], row_major: bool = True) ->
     if row_major or len(shape) < 2:
         return steps
     return (*steps[:-2], 1, max(shape[-2], 1))
+
+
+def is_contiguous_or_false(a: Tensor) -> bool:
+    return a.is_contiguous()
+
+
+def suggest_memory_format(x: Tensor) -> MemoryFormat:
+    """channels_last or channels_last_3d for what lies channel by channel within each place, else contiguous_format."""
+    formats = {4: channels_last, 5: channels_last_3d}
+    if x.ndim not in formats or x.stride(1) == 0:
+        return contiguous_format
+    least = 0
+    for d in (1, *range(x.ndim - 1, 1, -1), 0):
+        # Where the batch's step is that of the channels, as for one channel, it is rather row by row.
+        if x.shape[d] == 0 or x.stride(d) < least or (d == 0 and least == x.stride(1)):
+            return contiguous_format
+        least = x.stride(d) * max(x.shape[d], 1)
+    return formats[x.ndim]

@@ -8,13 +8,14 @@ there is instead. A name that is not listed is missing like any other, with the 
 
 from __future__ import annotations
 
+import re
 import sys
 from functools import cache, partial
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any, NamedTuple, NoReturn
 
 from ..core.face import below
-from .aliases import ROOT
+from .aliases import MODULES, ROOT
 
 
 class Part(NamedTuple):
@@ -25,7 +26,8 @@ class Part(NamedTuple):
     names: str
     """Its names; those with a capital first letter are classes, those with a ? are questions, answered with False,
     those with a ! are descriptions: values that only say what an absent part should do, and can be made; those with a ^
-    are exceptions, which nothing raises, and those with a = are places that are nowhere: None."""
+    are exceptions, which nothing raises, and those with a = are places that are nowhere: None. What is given to a `register_it`
+    is never asked for."""
 
 
 _GRAPHS = "programs are not captured as graphs here; they run as they are"
@@ -41,9 +43,6 @@ _SAVE = (
 SYMBOLS = Part(_GRAPHS, "SymInt SymFloat SymBool")
 """Numbers that a tracer does not know yet: names of `torch` itself."""
 
-QUANTIZED = Part(_QUANTIZED, "qint32 qint8 quint2x4 quint4x2 quint8")
-"""Dtypes, names of `torch` itself: libraries list them beside the others."""
-
 READERS = Part(
     "torch.save and torch.load write and read PyTorch's files", "PyTorchFileReader PyTorchFileWriter"
 )
@@ -54,6 +53,23 @@ DISTRIBUTED_OPTIM = Part(_RPC, "DistributedOptimizer")
 
 FSDP = Part(_SHARDS, "LocalStateDictConfig LocalOptimStateDictConfig")
 """Names of `torch.distributed.fsdp`: states of flat memory, which is not there."""
+
+SHARDINGS = Part(
+    "what a tensor's parts compute follows from the op here", "context_parallel register_sharding"
+)
+"""Names of `torch.distributed.tensor.experimental`."""
+
+SCALED = Part(
+    "there are no products of scaled floats of 8 bits here",
+    "ScalingType SwizzleType scaled_grouped_mm scaled_mm",
+)
+"""Names of `torch.nn.functional`."""
+
+SEMI_STRUCTURED = Part(
+    "there are no kernels for matrices with two zeros in four here",
+    "SparseSemiStructuredTensor SparseSemiStructuredTensorCUSPARSELT SparseSemiStructuredTensorCUTLASS to_sparse_semi_structured",
+)
+"""Names of `torch.sparse`."""
 
 FORMER_LAYERS = Part("LocalResponseNorm has the same formula, with the window in the middle", "CrossMapLRN2d")
 """Names of `torch.nn`."""
@@ -72,26 +88,11 @@ PARTS = {
         "the functions of torch.func work on plain tensors",
         "is_batchedtensor? is_functorch_wrapped_tensor? is_gradtrackingtensor? is_legacy_batchedtensor? get_unwrapped",
     ),
-    "_dynamo._trace_wrapped_higher_order_op": Part(_GRAPHS, "TransformGetItemToIndex"),
-    "_dynamo.testing": Part(_GRAPHS, "CompileCounter CompileCounterWithBackend EagerAndRecordGraphs"),
-    "_higher_order_ops": Part(_GRAPHS, "associative_scan cond scan while_loop"),
-    "_higher_order_ops.associative_scan": Part(_GRAPHS, "associative_scan"),
-    "_subclasses": Part(_GRAPHS, "FakeTensor FakeTensorMode"),
-    "_subclasses.fake_tensor": Part(_GRAPHS, "FakeTensor FakeTensorMode is_fake?"),
-    "_subclasses.functional_tensor": Part(_GRAPHS, "FunctionalTensor"),
-    "ao": Part(_QUANTIZED, ""),
-    "ao.quantization": Part(
-        _QUANTIZED,
-        "DeQuantStub FakeQuantize FakeQuantizeBase ObserverBase QConfig QuantStub convert default_observer fuse_modules get_default_qconfig prepare prepare_qat",
-    ),
     "distributed.checkpoint.optimizer": Part(_SAVE, "load_sharded_optimizer_state_dict"),
-    "distributed.rpc": Part(_RPC, "RRef init_rpc is_available? remote rpc_async rpc_sync shutdown"),
     "export": Part(
         f"{_GRAPHS}, and torch.onnx.export writes a model to a file",
         "Dim ExportedProgram export load register_dataclass save",
     ),
-    "fx.experimental": Part(_GRAPHS, ""),
-    "fx.experimental.symbolic_shapes": Part(_GRAPHS, "ShapeEnv guard_or_false guard_or_true"),
     "fx.experimental.proxy_tensor": Part(_GRAPHS, "get_proxy_mode? make_fx"),
     "nn.attention.flex_attention": Part(
         "kernels are not generated from Python here; give nn.functional.scaled_dot_product_attention a mask",
@@ -100,29 +101,29 @@ PARTS = {
     "nn.parallel.scatter_gather": Part(
         "a process uses one device here; start one for each with ddprun", "gather scatter scatter_kwargs"
     ),
-    "nn.quantized": Part(_QUANTIZED, "BatchNorm2d BatchNorm3d Conv1d Conv2d Conv3d Embedding LSTM Linear ReLU6"),
     "onnx.operators": Part(_ONNX, "reshape_from_tensor_shape shape_as_tensor"),
     "onnx.symbolic_opset9": Part(_ONNX, ""),
     "onnx.symbolic_opset11": Part(_ONNX, ""),
     "package": Part("no code is packed into files here", "PackageExporter PackageImporter"),
-    "quantization": Part(
-        _QUANTIZED, "DeQuantStub FakeQuantize FakeQuantizeBase ObserverBase QuantStub convert fuse_modules prepare prepare_qat"
-    ),
-    "quantization.observer": Part(
-        _QUANTIZED, "HistogramObserver MinMaxObserver MovingAverageMinMaxObserver ObserverBase PerChannelMinMaxObserver"
-    ),
-    "quantization.qconfig": Part(_QUANTIZED, "QConfig get_default_qconfig"),
     "utils._device": Part("a torch.device is a block here, too", "DeviceContext set_device"),
-    "utils.data.datapipes": Part(_DATASETS, ""),
-    "utils.data.datapipes.datapipe": Part(_DATASETS, "IterDataPipe MapDataPipe"),
-    "utils.data.datapipes.iter": Part(_DATASETS, "IterableWrapper Mapper Shuffler"),
-    "utils.data.datapipes.iter.combinatorics": Part(_DATASETS, "SamplerIterDataPipe ShufflerIterDataPipe"),
     "utils.cpp_extension": Part(
         "C++ and CUDA extensions of PyTorch need PyTorch itself",
         "BuildExtension CUDAExtension CUDA_HOME= CppExtension ROCM_HOME= include_paths load load_inline",
     ),
 }  # fmt: skip
 """Absent modules by their names below `torch`."""
+
+PACKAGES = {
+    "_dynamo _export _functorch _guards _higher_order_ops _inductor _library _subclasses fx.experimental": _GRAPHS,
+    "ao nn.intrinsic nn.qat nn.quantizable nn.quantized quantization": _QUANTIZED,
+    "distributed.pipelining": _SHARDS,
+    "distributed._symmetric_memory": "ranks talk by collectives and send/recv here, not by shared memory of GPUs",
+    "distributed.rpc": _RPC,
+    "onnx._internal": _ONNX,
+    "sparse._triton_ops sparse._triton_ops_meta utils._triton": "kernels are not generated from Python here",
+    "utils.data.datapipes": _DATASETS,
+}
+"""Packages with more modules and names than a list could hold: each has whatever it is asked for."""
 
 
 class AbsentClass(type):
@@ -170,6 +171,12 @@ def _no(*args: Any, **kwargs: Any) -> bool:
     return False
 
 
+def _register(*args: Any, **kwargs: Any) -> Any:
+    """A function that was given alone, as by a decorator, or else a decorator; neither changes the function."""
+    alone = len(args) == 1 and not kwargs and isinstance(args[0], FunctionType | type)
+    return args[0] if alone else lambda function: function
+
+
 def _stand_in(module: str, name: str, mark: str, why: str) -> Any:
     text = f"{module}.{name}: ddpgrad has none; {why}"
     if mark == "?":
@@ -180,6 +187,8 @@ def _stand_in(module: str, name: str, mark: str, why: str) -> Any:
         return type(name, (Exception,), {"__doc__": text, "__module__": module})
     if mark == "!":
         return type(name, (Description,), {"__doc__": text, "__module__": module})
+    if name.startswith("register_"):
+        return _register
     if name.lstrip("_")[:1].isupper():
         return AbsentClass(name, (), {"_why": text, "__doc__": text, "__module__": module})
 
@@ -198,24 +207,49 @@ def find(name: str) -> ModuleType | None:
     Python puts it among the loaded modules when it is imported; one that is there before is taken for another.
     """
     part = PARTS.get(name)
-    if part is None:
+    parents = tuple(f"{name}."[: k + 1] for k, letter in enumerate(f"{name}.") if letter == ".")
+    package = next(
+        (why for names, why in PACKAGES.items() if any(f"{n}." in parents for n in names.split())), None
+    )
+    if part is None and (package is None or name in MODULES):
         return None
-    module = ModuleType(f"{ROOT}.{name}", f"torch.{name}: ddpgrad has none; {part.why}.")
-    vars(module).update(stand_ins(name, part), __path__=[], __getattr__=partial(below, module))
+    why = part.why if part is not None else package or ""
+    if package is not None:
+        module = Blank(f"{ROOT}.{name}", why)
+    else:
+        module = ModuleType(f"{ROOT}.{name}", f"torch.{name}: ddpgrad has none; {why}.")
+        vars(module).update(__path__=[], __getattr__=partial(below, module))
+    vars(module).update(stand_ins(name, part) if part is not None else {})
     return module
 
 
-def blank(name: str, why: str) -> ModuleType:
-    """A module that has a stand-in for whatever name it is asked for: for parts whose names are too many to list."""
-    module = ModuleType(name, f"{name}: ddpgrad has none; {why}.")
+class Blank(ModuleType):
+    """A module that has a stand-in for whatever name it is asked for: for parts whose names are too many to list.
 
-    def look_up(attribute: str) -> Any:
-        if attribute.startswith("__"):
-            raise AttributeError(f"module '{name}' has no attribute '{attribute}'")
-        return _stand_in(name, attribute, "", why)
+    A name in small letters may be a module or a function, so its stand-in is another Blank, and to call one is an error;
+    but a question, `is_it` or `has_it`, is answered with False, and what is given to a `register_it` is never asked for.
+    """
 
-    vars(module).update(__path__=[], __getattr__=look_up)
-    return module
+    def __init__(self, name: str, why: str) -> None:
+        self._called = re.sub(rf"^{ROOT}\.", "torch.", name)
+        super().__init__(name, f"{self._called}: ddpgrad has none; {why}.")
+        self.__path__ = []
+        self._why = why
+
+    def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
+        raise NotImplementedError(f"{self._called}: ddpgrad has none; {self._why}")
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(f"module '{self.__name__}' has no attribute '{name}'")
+        if name.lstrip("_")[:1].isupper() or name.startswith("register_"):
+            value = _stand_in(self._called, name, "", self._why)
+        elif name.lstrip("_").startswith(("is_", "has_")):
+            value = _no
+        else:
+            value = sys.modules.get(f"{self.__name__}.{name}") or Blank(f"{self.__name__}.{name}", self._why)
+        setattr(self, name, value)
+        return value
 
 
 def looks_below(name: str) -> Any:
@@ -224,8 +258,9 @@ def looks_below(name: str) -> Any:
 
 
 SymInt, SymFloat, SymBool = stand_ins("", SYMBOLS).values()
-qint32, qint8, quint2x4, quint4x2, quint8 = stand_ins("", QUANTIZED).values()
 PyTorchFileReader, PyTorchFileWriter = stand_ins("", READERS).values()
 (DistributedOptimizer,) = stand_ins("distributed.optim", DISTRIBUTED_OPTIM).values()
 (HigherOrderOperator,) = stand_ins("_ops", HIGHER_ORDER).values()
 LocalStateDictConfig, LocalOptimStateDictConfig = stand_ins("distributed.fsdp", FSDP).values()
+ScalingType, SwizzleType, scaled_grouped_mm, scaled_mm = stand_ins("nn.functional", SCALED).values()
+context_parallel, register_sharding = stand_ins("distributed.tensor.experimental", SHARDINGS).values()

@@ -16,7 +16,6 @@ MODULES = {
     "__future__": "compat.conversion_flags",
     "_dynamo": "compat._dynamo",
     "_dynamo.eval_frame": "compat.compiler",
-    "_dynamo.utils": "compat.compiler",
     "_dynamo.exc": "compat.compile_options",
     "_prims_common": "compat._prims_common",
     "_tensor": "core.tensor",
@@ -112,6 +111,9 @@ MODULES = {
 
 PAGES = {
     "_C._distributed_c10d": "from ..distributed import *\nfrom ..distributed.ddp.reducer import Reducer",
+    "_dynamo.utils": "from ..compat.compiler import disable_cache_limit, is_compile_supported\n"
+    "from ..compat.switches import counters, warn_once",
+    "_inductor": "from ..compat.compiler import cudagraph_mark_step_begin",
     "autograd.profiler_util": "from ..profiler.events import EventList, FunctionEvent, FunctionEventAvg, Interval\n"
     "from ..profiler.table import duration as _format_time, size as _format_memory",
     "distributed.algorithms._checkpoint": "",
@@ -119,6 +121,7 @@ PAGES = {
     "CheckpointImpl, CheckpointWrapper, apply_activation_checkpointing, checkpoint_wrapper",
     "distributed.constants": "from ..distributed.backends import default_pg_timeout",
     "_custom_ops": "",
+    "_library.infer_schema": "from ..library.schema import infer_schema",
     "_tensor_str": "from ..core.printing import PRINT_OPTS, _add_suffixes, _tensor_str, set_printoptions",
     "_ops": "from ..library.aten import OpOverload, OpOverloadPacket\nfrom ..compat.absent import HigherOrderOperator",
     "distributed.distributed_c10d": "from ..distributed import *\n"
@@ -139,7 +142,7 @@ PAGES = {
     "distributed.tensor._api": "from ..distributed.tensor import *",
     "distributed.tensor._utils": "from ..distributed.tensor.layout import compute_local_shape_and_global_offset",
     "distributed.tensor.experimental": "from ..distributed.tensor.overriding import implicit_replication\n"
-    "from ..distributed.tensor.local_map import local_map",
+    "from ..distributed.tensor.local_map import local_map\nfrom ..compat.absent import context_parallel, register_sharding",
     "distributed.tensor.parallel.api": "from ..distributed.tensor.parallel import parallelize_module",
     "distributed.tensor.parallel.style": "from ..distributed.tensor.parallel import *",
     "distributed.tensor.placement_types": "from ..distributed.tensor.layout import Partial, Placement, Replicate, Shard, _StridedShard",

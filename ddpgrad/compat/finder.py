@@ -47,6 +47,14 @@ class MadeLoader(Loader):
         """It is whole already."""
 
 
+def _switches(name: str) -> ModuleType | None:
+    if not name.endswith(".config"):
+        return None
+    from . import switches  # here, as few programs have any
+
+    return switches.find(name)
+
+
 class Finder(MetaPathFinder):
     """Finds modules below this package that have no file under the name that they are asked for."""
 
@@ -56,7 +64,8 @@ class Finder(MetaPathFinder):
         if not fullname.startswith(f"{ROOT}."):
             return None
         name = fullname.partition(".")[2]
-        made = aliases.page(aliases.called(name)) or absent.find(aliases.called(name))
+        known = aliases.called(name)
+        made = aliases.page(known) or _switches(known) or absent.find(known)
         if made is not None:
             return ModuleSpec(fullname, MadeLoader(made), is_package=True)
         # `from ddpgrad.transforms import x` asks below the module's own name, which is another.

@@ -121,7 +121,7 @@ def below(module: ModuleType, name: str) -> Any:
 
 def explain_missing(module: ModuleType) -> None:
     """Let the error about a name that `module` does not have list the nearest names."""
-    if not isinstance(module, Face) and "__getattr__" not in vars(module):
+    if type(module) is ModuleType and "__getattr__" not in vars(module):
         vars(module)["__getattr__"] = partial(below, module)
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from ..backend.dtype import DType
+from ..compat import absent
 from ..core.missing import nearest
 from ..ops import COLLECTIVES
 from .checks import opcheck
@@ -194,16 +195,33 @@ class Namespace:
         return _ops[full]
 
 
+_PYTORCHS = frozenset(
+    [
+        "higher_order",
+        "inductor",
+        "mkldnn",
+        "onednn",
+        "prim",
+        "prims",
+        "quantized",
+        "quantized_decomposed",
+        "symm_mem",
+    ]
+)
+"""Namespaces of PyTorch's own ops, some of which libraries name while they are imported."""
+
+
 def namespace(name: str) -> Any:
-    """The ops under `name`; AttributeError when none were registered."""
+    """The ops under `name`, which may be registered later, as in PyTorch."""
+    if name.startswith("__"):
+        raise AttributeError(f"module 'torch.ops' has no attribute '{name}'")
     if name == "aten":
         return pytorchs()
     if name in COLLECTIVES:
         return collectives(name)
-    if not any(full.startswith(f"{name}::") for full in _ops):
-        raise AttributeError(
-            f"module 'torch.ops' has no attribute '{name}': ddpgrad knows the ops that torch.library.custom_op registered, "
-            "and none of PyTorch's C++ or of a library's extension"
+    if name in _PYTORCHS and not any(full.startswith(f"{name}::") for full in _ops):
+        return absent.Blank(
+            f"torch.ops.{name}", "of PyTorch's own ops there are those of torch.ops.aten here"
         )
     return Namespace(name)
 

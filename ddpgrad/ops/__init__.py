@@ -13,10 +13,9 @@ layers        convolution, pooling, attention, recurrence, normalisation, dropou
 
 from __future__ import annotations
 
-import sys
 from functools import cache
 from importlib import import_module
-from pkgutil import walk_packages
+from pkgutil import iter_modules, walk_packages
 
 from ..core.tensor import Tensor as Tensor
 from ..core.tensor import wrap
@@ -60,15 +59,15 @@ COLLECTIVES = ("c10d", "c10d_functional", "_c10d_functional", "_c10d_functional_
 """Namespaces of PyTorch's collectives."""
 
 
+@cache
+def _modules() -> frozenset[str]:
+    return frozenset(module.name for module in iter_modules(__path__))
+
+
 def __getattr__(name: str) -> object:
     """As `torch.ops` this page has the ops that users register (`torch.library`)."""
-    if (
-        name in ("aten", "load_library", *COLLECTIVES)
-        or f"{__name__.rpartition('.')[0]}.library" in sys.modules
-    ):
-        from .. import library
+    if name in _modules():
+        return import_module(f"{__name__}.{name}")
+    from .. import library
 
-        return library.load_library if name == "load_library" else library.namespace(name)
-    from ..core.missing import missing
-
-    raise missing(__name__, globals(), name)
+    return library.load_library if name == "load_library" else library.namespace(name)

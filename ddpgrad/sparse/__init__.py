@@ -11,6 +11,7 @@ methods     what a Tensor has for its layout, such as `coalesce`, `indices`, `to
 functions   products, sums and softmax
 """
 
+from ..compat import absent as _absent
 from . import construct as _construct
 from . import functions as _functions
 
@@ -29,3 +30,9 @@ mm = _functions.mm
 sampled_addmm = _functions.sampled_addmm
 softmax = _functions.softmax
 sum = _functions.sum
+(
+    SparseSemiStructuredTensor,
+    SparseSemiStructuredTensorCUSPARSELT,
+    SparseSemiStructuredTensorCUTLASS,
+    to_sparse_semi_structured,
+) = _absent.stand_ins("sparse", _absent.SEMI_STRUCTURED).values()

@@ -205,3 +205,30 @@ def test_names_are_found_in_the_dictionary_of_a_module(name):
     }
     here = {n for n in made if hasattr(module(ddpgrad, name), n)}
     assert len(here) > 12 and here <= ours.keys()
+
+
+def test_memory_formats_that_tensors_suggest():
+    for shape in (
+        (2, 3, 4, 5),
+        (2, 1, 4, 5),
+        (2, 3, 1, 1),
+        (1, 1, 1, 1),
+        (0, 3, 4, 4),
+        (2, 3, 2, 2, 2),
+        (2, 3),
+    ):
+        for turned in (
+            lambda x: x,
+            lambda x: x.transpose(1, 2) if x.ndim > 2 else x.t(),
+            lambda x: x.movedim(1, -1),
+        ):
+            both(
+                lambda t, s=shape, f=turned: str(
+                    module(t, "_prims_common").suggest_memory_format(f(t.ones(s)))
+                )
+            )
+            both(
+                lambda t, s=shape, f=turned: str(
+                    module(t, "_prims_common").suggest_memory_format(f(t.ones(s)).movedim(-1, 1))
+                )
+            )

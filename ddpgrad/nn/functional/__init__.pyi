@@ -1,5 +1,9 @@
 """The functions of `ddpgrad.nn.functional`: layers without their state."""
 
+from ...compat.absent import (
+    ScalingType as ScalingType, SwizzleType as SwizzleType, scaled_grouped_mm as scaled_grouped_mm,
+    scaled_mm as scaled_mm,
+)
 from ...ops.elementwise.activation import (
     celu as celu, elu as elu, gelu as gelu, glu as glu, hardshrink as hardshrink, hardsigmoid as hardsigmoid,
     hardswish as hardswish, leaky_relu as leaky_relu, mish as mish, selu as selu, silu as silu,
