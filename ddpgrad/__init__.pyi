@@ -126,6 +126,7 @@ from .nn.functional import (
 )
 from .nn.functional.grid import grid_sampler as grid_sampler
 from .nn.functional.padding import constant_pad_nd as constant_pad_nd
+from .nn.functional.grouped import grouped_mm as _grouped_mm
 from .nn.functional.underlying import (
     alpha_dropout as alpha_dropout, batch_norm as batch_norm, dropout as dropout, embedding as embedding,
     feature_alpha_dropout as feature_alpha_dropout, feature_dropout as feature_dropout,

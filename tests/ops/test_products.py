@@ -193,3 +193,35 @@ def test_factors_may_come_before_the_operands_as_they_once_did():
     assert torch.equal(torch.addmm(y, y, y, beta=torch.tensor(3)), 3 * y + y @ y)
     with pytest.raises(TypeError, match="must be Numbers, not str"):
         torch.addmm(y, y, y, alpha="2")
+
+
+def test_groups_of_rows_have_matrices_of_their_own():
+    rows = torch.tensor(arrays((6, 4))[0], requires_grad=True)
+    first, last = (torch.tensor(a, requires_grad=True) for a in arrays((4, 3), (4, 3)))
+    ends = torch.tensor([2, 2, 5], dtype=torch.int32)
+    a, b = rows.float(), torch.stack([first, torch.zeros_like(first), last]).float()
+    made = torch.nn.functional.grouped_mm(a, b, offs=ends)
+    expected = torch.cat([rows[:2] @ first, rows[2:5] @ last, torch.zeros(1, 3)])
+    torch.testing.assert_close(made, expected.float())
+    weights = torch.arange(18.0).reshape(6, 3)
+    grads = torch.autograd.grad((made * weights).sum(), (rows, first, last))
+    others = torch.autograd.grad((expected * weights).sum(), (rows, first, last))
+    torch.testing.assert_close(grads, others, rtol=1e-5, atol=1e-5)
+
+    columns = torch.nn.functional.grouped_mm(b[:, :, :2], a.detach()[:2], offs=ends[:1].repeat(3))
+    torch.testing.assert_close(columns[:, :2], b[0, :, :2] @ a.detach()[:2, :2])
+    sums = torch._grouped_mm(a.t(), a.detach(), offs=ends)
+    torch.testing.assert_close(sums, torch.stack([a[s:e].t() @ a[s:e] for s, e in ((0, 2), (2, 2), (2, 5))]))
+    torch.testing.assert_close(torch.nn.functional.grouped_mm(b, b.mT), b @ b.mT)
+    for wrong, match in (
+        (lambda: torch._grouped_mm(a, b), "offsets"),
+        (lambda: torch._grouped_mm(a, b, offs=ends.long()), "int32"),
+        (lambda: torch._grouped_mm(a, b, offs=ends[:2]), "batch sizes"),
+        (lambda: torch._grouped_mm(rows, b, offs=ends), "float64"),
+        (lambda: torch._grouped_mm(a[:, :3], b, offs=ends), "contraction"),
+    ):
+        with pytest.raises(RuntimeError, match=match):
+            wrong()
+    for places in ([2, 1, 5], [2, 3, 7]):
+        with pytest.raises(ValueError, match="must not decrease, from 0 to at most 6"):
+            torch._grouped_mm(a, b, offs=torch.tensor(places, dtype=torch.int32))

@@ -61,6 +61,7 @@ from .grid import (
     GRID_SAMPLE_INTERPOLATION_MODES as GRID_SAMPLE_INTERPOLATION_MODES,
     GRID_SAMPLE_PADDING_MODES as GRID_SAMPLE_PADDING_MODES, affine_grid as affine_grid, grid_sample as grid_sample,
 )
+from .grouped import grouped_mm as grouped_mm
 from .interpolation import (
     interpolate as interpolate, upsample as upsample, upsample_bilinear as upsample_bilinear,
     upsample_nearest as upsample_nearest,
