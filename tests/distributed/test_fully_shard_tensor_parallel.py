@@ -10,6 +10,7 @@ import ddpgrad.distributed as dist
 import ddpgrad.distributed.checkpoint as dcp
 import ddpgrad.nn.functional as F
 from ddpgrad import nn
+from ddpgrad.distributed._composable import replicate
 from ddpgrad.distributed.checkpoint.state_dict import (
     StateDictOptions,
     get_model_state_dict,
@@ -24,6 +25,7 @@ from ddpgrad.distributed.tensor.parallel import (
     parallelize_module,
 )
 from ddpgrad.distributed.tensor.placement_types import _StridedShard
+from ddpgrad.nn.parallel import DistributedDataParallel as DDP
 
 torch.manual_seed(0)
 WORDS = torch.arange(24).reshape(4, 6) * 3 % 10
@@ -50,14 +52,14 @@ def divided(mesh, model=None):
     return fully_shard(model, mesh=over)
 
 
-def trained(model, words):
+def trained(model, words, clips=True):
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     found = []
     for step in range(2):
         optimizer.zero_grad()
         loss = F.cross_entropy(model((words + step) % 10).flatten(0, 1), words.flatten())
         loss.backward()
-        norm = nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+        norm = nn.utils.clip_grad_norm_(model.parameters(), 0.1) if clips else loss.detach()
         optimizer.step()
         found.append(torch.stack([loss.detach(), norm.full_tensor() if isinstance(norm, DTensor) else norm]))
     return found
@@ -96,6 +98,21 @@ def test_two_steps_are_those_of_one_rank(shape):
     for step, wanted in enumerate(STEPS):
         of_ranks = torch.stack([steps[step] for steps in found])
         torch.testing.assert_close(of_ranks.mean(0), wanted, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("wrap", [DDP, replicate])
+def test_ddp_averages_parts_that_tensor_parallelism_has_made(wrap):
+    expected = [loss.item() for loss, _ in trained(copy.deepcopy(MODEL), WORDS, clips=False)]
+
+    def program():
+        mesh = named((2, 2))
+        model = wrap(parallelize_module(copy.deepcopy(MODEL), mesh["tp"], PLAN), device_mesh=mesh["shard"])
+        part = getattr(model, "module", model)[2].weight
+        assert (type(part), part.shape) == (nn.Parameter, (5, 6))
+        return [loss.item() for loss, _ in trained(model, WORDS.chunk(2)[dist.get_rank() // 2], clips=False)]
+
+    for found, wanted in zip(zip(*ranks(4, program), strict=True), expected, strict=True):
+        assert sum(found) / 4 == pytest.approx(wanted, rel=1e-5)
 
 
 def test_states_go_between_meshes_and_one_rank(tmp_path):

@@ -154,7 +154,7 @@ MISTAKES: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
         lambda: DDP(fully_shard(build())),
         RuntimeError,
         "DistributedDataParallel: the module's parameters are DTensors. fully_shard averages gradients itself: use the module "
-        "as it is.",
+        "as it is. What tensor parallelism has divided takes device_mesh=, another dimension of the same mesh.",
     ),
     "not a module": (
         lambda: DDP([nn.Linear(2, 2)]),  # type: ignore[arg-type]

@@ -90,7 +90,7 @@ class DistributedDataParallel(Module):
     ) -> None:
         super().__init__()
         model_check.check_module(module, "DistributedDataParallel")
-        model_check.check_values(module)
+        model_check.check_values(module, device_mesh)
         model_check.warn_if_wrapped(module, DistributedDataParallel)
         model_check.check_places(device_ids, process_group, device_mesh)
         bucket.refuse_caps(bucket_cap_mb, bucket_cap_mb_list)

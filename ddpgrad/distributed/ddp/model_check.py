@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import warnings
 from collections.abc import Container, Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...core.errors import MismatchError
 from ...core.size import strided
@@ -15,6 +15,9 @@ from ...nn.modules.module import Module
 from ...nn.parameter import Parameter
 from ..communicator.communicator import Communicator
 from ..protocol.guard import blaming
+
+if TYPE_CHECKING:
+    from ..device_mesh import DeviceMesh
 
 
 def check_module(module: Any, caller: str) -> None:
@@ -57,8 +60,11 @@ def with_sparse_gradients(module: Module, parameters: Iterable[Tensor]) -> list[
     return [i for i, p in enumerate(parameters) if id(p) in tables]
 
 
-def check_values(module: Module) -> None:
-    """Refuse parameters without values, and those that are divided among the ranks."""
+def check_values(module: Module, mesh: DeviceMesh | None = None) -> None:
+    """Refuse parameters without values, and those that are divided among the ranks; of others this rank's parts are taken.
+
+    mesh: the ranks that average, one dimension of a mesh on whose others tensor parallelism may have divided parameters.
+    """
     absent = [n for n, t in (*module.named_parameters(), *module.named_buffers()) if t.is_meta]
     if absent:
         raise RuntimeError(
@@ -67,10 +73,13 @@ def check_values(module: Module) -> None:
             "them, or load_state_dict(..., assign=True)."
         )
     if any(hasattr(p, "full_tensor") for p in module.parameters()):
-        raise RuntimeError(
-            "DistributedDataParallel: the module's parameters are DTensors. fully_shard averages gradients itself: use the "
-            "module as it is."
-        )
+        from ..tensor.parallel.ddp import in_parts  # here, as few programs have DTensors
+
+        if any(hasattr(p, "full_tensor") for p in in_parts(module, mesh).parameters()):
+            raise RuntimeError(
+                "DistributedDataParallel: the module's parameters are DTensors. fully_shard averages gradients itself: use the "
+                "module as it is. What tensor parallelism has divided takes device_mesh=, another dimension of the same mesh."
+            )
 
 
 def check_members(module: Module, known: Container[int], ignored: Container[str]) -> None:
