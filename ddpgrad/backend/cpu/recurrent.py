@@ -201,40 +201,46 @@ def _in_batches(part: Callable[[Steps], None], batch_sizes: BatchSizes, reverse:
 
 
 # tanh(x) is 2 sigmoid(2x) - 1 here: exact at both ends, and within a rounding of 1 between. The
-# kernels take a row at a time and few arrays in each loop, so that the loops become vector code.
+# kernels take a row at a time and few arrays in each loop, so that the loops become vector code. They begin at 0 for
+# the same reason: Numba takes an index from elsewhere for one that may count from the end, and asks at each element.
 
 
 @kernel
-def _sigmoid_sum_(row, more, start, stop):
+def _sigmoid_sum_(row, more):
     one = row.dtype.type(1)
-    for j in range(start, stop):
+    for j in range(len(row)):
         row[j] = one / (one + exp(-(row[j] + more[j])))
 
 
 @kernel
-def _tanh_sum_(row, more, start, stop):
+def _tanh_sum_(row, more):
     one = row.dtype.type(1)
     two = row.dtype.type(2)
-    for j in range(start, stop):
+    for j in range(len(row)):
         row[j] = two / (one + exp(-two * (row[j] + more[j]))) - one
+
+
+@kernel
+def _hidden(out, gate, cell):
+    one = out.dtype.type(1)
+    two = out.dtype.type(2)
+    for j in range(len(out)):
+        out[j] = gate[j] * (two / (one + exp(-two * cell[j])) - one)
 
 
 @kernel
 def _lstm_step(gates, products, h, c, h_out, c_out):
     rows, width = h_out.shape
-    one = gates.dtype.type(1)
-    two = gates.dtype.type(2)
     for b in range(rows):
         row, product = gates[b], products[b]
-        _sigmoid_sum_(row, product, 0, 2 * width)
-        _tanh_sum_(row, product, 2 * width, 3 * width)
-        _sigmoid_sum_(row, product, 3 * width, 4 * width)
+        _sigmoid_sum_(row[: 2 * width], product[: 2 * width])
+        _tanh_sum_(row[2 * width : 3 * width], product[2 * width : 3 * width])
+        _sigmoid_sum_(row[3 * width :], product[3 * width :])
         i, f, n, o = row[:width], row[width : 2 * width], row[2 * width : 3 * width], row[3 * width :]
         cell, hidden = c[b], h_out[b]
         for j in range(width):
             cell[j] = f[j] * cell[j] + i[j] * n[j]
-        for j in range(width):
-            hidden[j] = o[j] * (two / (one + exp(-two * cell[j])) - one)
+        _hidden(hidden, o, cell)
         for j in range(width):
             c_out[b, j] = cell[j]
             h[b, j] = hidden[j]
@@ -279,7 +285,7 @@ def _gru_step(x, products, h, gates, h_out):
         row, product, gate = x[b], products[b], gates[b]
         for j in range(2 * width):
             gate[j] = row[j]
-        _sigmoid_sum_(gate, product, 0, 2 * width)
+        _sigmoid_sum_(gate[: 2 * width], product[: 2 * width])
         r, z, n, of_h = gate[:width], gate[width : 2 * width], gate[2 * width : 3 * width], gate[3 * width :]
         inputs, contributed = row[2 * width :], product[2 * width :]
         for j in range(width):
@@ -332,7 +338,7 @@ def _rnn_step(states, products, h, relu):
                 pre = row[j] + product[j]
                 row[j] = zero if pre <= zero else pre
         else:
-            _tanh_sum_(row, product, 0, width)
+            _tanh_sum_(row, product)
         for j in range(width):
             h[b, j] = row[j]
 
