@@ -376,7 +376,7 @@ class Tensor(_Attributed):
     def __iter__(self) -> Any:
         if self._array.ndim == 0:
             raise TypeError("iteration over a 0-d tensor")
-        return (self[i] for i in range(self._array.shape[0]))
+        return iter(self.unbind(0))
 
     def __repr__(self, *, tensor_contents: str | None = None) -> str:
         from .printing import format_tensor

@@ -281,3 +281,10 @@ def test_views_that_are_refused_or_empty():
 def test_results_have_memory_of_their_own_and_no_more(make: Callable[[torch.Tensor], torch.Tensor]):
     out = make(torch.arange(24.0).reshape(2, 3, 4))
     assert out.is_contiguous() and out.untyped_storage().nbytes() == out.nbytes
+
+
+def test_what_an_iteration_gives_are_views_of_one_op():
+    rows = list(torch.ones(3, 2, requires_grad=True) * 2)
+    assert {row.grad_fn.name() for row in rows} == {"UnbindBackward0"}
+    with pytest.raises(RuntimeError, match="view"):
+        rows[0].mul_(3)

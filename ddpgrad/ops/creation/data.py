@@ -53,6 +53,8 @@ def _from_data(data: Any, dtype: Any) -> np.ndarray:
         array = np.array(plain, (np.uint64 if kind.kind == "u" else np.float64) if exact else None)
     except ValueError:
         raise ValueError(_ragged(plain, 0)) from None
+    if array.dtype == kind:
+        return array
     if array.dtype == object or (
         kind != np.uint64 and array.dtype.kind == "u" and int(array.max(initial=0)) > np.iinfo(np.int64).max
     ):
@@ -103,6 +105,8 @@ def _plain(data: Any, kinds: set[type]) -> Any:
 def _inferred(data: Any, kinds: set[Any]) -> dtypes.DType:
     """The type that holds all numbers: Python's count by category, arrays and tensors by their dtype."""
     found: dtypes.DType | None = None
+    if kinds == {float}:
+        return dtypes.get_default_dtype()
     for kind in kinds:
         own = kind if isinstance(kind, dtypes.DType) else dtypes.result_type([], [_NUMBERS[kind]])
         found = own if found is None else dtypes.promote_types(found, own)

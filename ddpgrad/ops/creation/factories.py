@@ -29,9 +29,11 @@ from ..dispatch.out import resize_out, write_out
 
 def finish(array: Any, device: Any = None, requires_grad: bool = False) -> Tensor:
     """A leaf around a fresh array, moved to `device` (the default device when None)."""
-    if isinstance(array, np.generic):  # what NumPy makes of arrays without dimensions
-        array = np.asarray(array)
-    out = wrap(to_device(expect(array), devices.of(device if device is not None else devices.default())))
+    where = devices.of(device if device is not None else devices.default())
+    if where is devices.CPU and array.__class__ is np.ndarray:
+        out = wrap(expect(array))
+    else:  # NumPy makes numbers of arrays without dimensions
+        out = wrap(to_device(expect(np.asarray(array) if isinstance(array, np.generic) else array), where))
     return out.requires_grad_() if requires_grad else out
 
 
@@ -325,6 +327,8 @@ def arange(
         if start is end or step is not None:
             raise TypeError(f"arange() missing 1 {missing}")
         start, end = 0, start if end is None else end
+    if start.__class__ is end.__class__ is int and step is dtype is None and start <= end:
+        return xp.arange(start, end)
     start, end, step = number(start), number(end), number(1 if step is None else step)
     if dtype is None:
         fraction = any(isinstance(v, float) for v in (start, end, step))
