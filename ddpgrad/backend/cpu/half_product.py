@@ -18,7 +18,7 @@ from numba import njit, types
 
 from ..dtype import bfloat16
 from .kernel_cache import cached
-from .register_tile import intrinsic, register_tile
+from .register_tile import intrinsic, moved_block, register_tile
 from .threads import PER_ELEMENT, in_parts
 from .vectormath import _OPTIONS, copy_matrix, instruction
 
@@ -26,6 +26,7 @@ Array = np.ndarray[Any, Any]
 
 AVAILABLE = bool(binding.get_host_cpu_features().get("avx512bf16", False))
 _ROWS, _LANES, _VECTORS = 8, 16, 3
+_FEW = 2
 _COLUMNS = _LANES * _VECTORS
 _DEPTH = 1024  # pairs along the summed dimension in a panel, that it stays in the second-level cache
 _WORTH_IT = 1 << 18  # multiplications below which converting is done sooner
@@ -62,6 +63,8 @@ def _pair(typingctx: Any, low: Any, high: Any, paired: Any) -> Any:
 
 
 _tile = register_tile(_ROWS, _VECTORS, _LANES, ir.IntType(32), _add_pairs)
+_few_rows = register_tile(_FEW, _VECTORS, _LANES, ir.IntType(32), _add_pairs)  # of a tile that is mostly empty
+_turned = moved_block(_ROWS, True)  # pairs have 32 bits
 
 
 @njit(forceinline=True, **_OPTIONS)
@@ -73,15 +76,15 @@ def _pack(source, width, start, first, depth, out):
         inside = min(width, count - left)
         for p in range(depth):
             k = first + 2 * p
-            row, low = out[panel, p], source[k]
-            high, paired = source[min(k + 1, length - 1)], k + 1 < length
+            row, low = out[panel, p], source[k, left : left + inside]
+            high, paired = source[min(k + 1, length - 1), left : left + inside], k + 1 < length
             if inside == width:
                 for j in range(width):
-                    row[j] = _pair(low[left + j], high[left + j], paired)
+                    row[j] = _pair(low[j], high[j], paired)
             else:
                 row[:] = np.uint32(0)
                 for j in range(inside):
-                    row[j] = _pair(low[left + j], high[left + j], paired)
+                    row[j] = _pair(low[j], high[j], paired)
 
 
 @njit(forceinline=True, **_OPTIONS)
@@ -92,11 +95,15 @@ def _pack_pairs(source, width, start, first, depth, out):
         inside = min(width, source.shape[0] - left)
         if inside < width:
             out[panel] = np.uint32(0)
-        for p in range(0, depth, _LANES):  # a line of the cache at a time
-            for j in range(inside):
-                line = source[left + j, first // 2 + p : first // 2 + min(p + _LANES, depth)]
-                for q in range(line.size):
-                    out[panel, p + q, j] = line[q]
+        blocks = depth - depth % _ROWS, inside - inside % _ROWS
+        down, along = source.strides[0], 4 * width
+        corner, to = source.ctypes.data + left * down + 2 * first, out[panel].ctypes.data
+        for j in range(0, blocks[1], _ROWS):
+            for p in range(0, blocks[0], _ROWS):
+                _turned(corner + j * down + 4 * p, down, to + p * along + 4 * j, along)
+        for j in range(inside):
+            for p in range(blocks[0] if j < blocks[1] else 0, depth):
+                out[panel, p, j] = source[left + j, first // 2 + p]
 
 
 @njit(**_OPTIONS)
@@ -114,8 +121,11 @@ def _panels(left, right, start, depth, out):
             high, wide = min(_ROWS, rows - top), min(_COLUMNS, columns - edge)
             corner = out[top : top + high, edge : edge + wide]
             copy_matrix(corner, scratch[:high, :wide])
-            sums = scratch.ctypes.data
-            _tile(left[i].ctypes.data, 4, 4 * _ROWS, right[j].ctypes.data, sums, 4 * _COLUMNS, depth, 1)
+            sums, along = scratch.ctypes.data, 4 * _ROWS
+            if high <= _FEW:
+                _few_rows(left[i].ctypes.data, 4, along, right[j].ctypes.data, sums, 4 * _COLUMNS, depth, 1)
+            else:
+                _tile(left[i].ctypes.data, 4, along, right[j].ctypes.data, sums, 4 * _COLUMNS, depth, 1)
             copy_matrix(scratch[:high, :wide], corner)
 
 
@@ -132,12 +142,13 @@ def _pack_rows(source, paired, start, first, depth, out):
 @njit(**_OPTIONS)
 def _multiply(left, source, paired, start, end, first, depth, out):
     """Add the product of packed rows and of the panels start… of columns, which are packed here, to out (M, N)."""
-    right = np.empty((end - start, depth, _COLUMNS), np.uint32)
-    if paired.size:
-        _pack_pairs(paired, _COLUMNS, start, first, depth, right)
-    else:
-        _pack(source, _COLUMNS, start, first, depth, right)
-    _panels(left, right, start, depth, out)
+    right = np.empty((1, depth, _COLUMNS), np.uint32)
+    for panel in range(start, end):
+        if paired.size:
+            _pack_pairs(paired, _COLUMNS, panel, first, depth, right)
+        else:
+            _pack(source, _COLUMNS, panel, first, depth, right)
+        _panels(left, right, panel, depth, out)
 
 
 def product(left: Array, right: Array) -> Array:
