@@ -63,7 +63,9 @@ def _pair(typingctx: Any, low: Any, high: Any, paired: Any) -> Any:
 
 
 _tile = register_tile(_ROWS, _VECTORS, _LANES, ir.IntType(32), _add_pairs)
-_few_rows = register_tile(_FEW, _VECTORS, _LANES, ir.IntType(32), _add_pairs)  # of a tile that is mostly empty
+_few_rows = register_tile(
+    _FEW, _VECTORS, _LANES, ir.IntType(32), _add_pairs
+)  # of a tile that is mostly empty
 _turned = moved_block(_ROWS, True)  # pairs have 32 bits
 
 
