@@ -46,8 +46,8 @@ def convolve(
     out = np.empty((len(input), outputs, *size), input.dtype)
     by_group = out.reshape(len(out), groups, outputs // groups, size[0] * size[1])
     rows = weight.reshape(groups, outputs // groups, -1)
-    # The bias is one more column of the weight, which meets a row of ones.
-    ones = bias is not None and groups == 1
+    # The bias is one more column of the weight, which meets a row of ones, where patches are copied anyway.
+    ones = bias is not None and groups == 1 and kernel != [1, 1]
     if bias is not None and ones:
         rows = np.concatenate((rows, bias.reshape(1, outputs, 1)), axis=2)
     for images, columns in _columns(input, kernel, size, stride, padding, dilation, groups, _COLUMNS, ones):

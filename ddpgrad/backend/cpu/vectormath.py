@@ -152,8 +152,7 @@ _E6, _E5, _E4, _E3, _E2, _E1, _E0 = (
     )
 )  # fmt: skip
 _ZERO, _HALF, _ONE, _TWO, _INF = (np.float32(c) for c in (0, 0.5, 1, 2, np.inf))
-# Below this e**x - 1 rounds to -1; above the other the 1 does not count.
-_EXPM1_LOW, _EXPM1_HIGH = np.float32(-17.5), np.float32(17.5)
+_EXPM1_LOW = np.float32(-17.5)  # below which e**x - 1 rounds to -1
 # log(1 + x) = 2 artanh(s) with s = x / (2 + x); artanh(s) / s as a polynomial in s**2, fitted for the
 # smallest relative error (4.5e-9) on [0, 1/9].
 _L4, _L3, _L2, _L1 = (
@@ -232,10 +231,10 @@ def _expm1(x):
         y = y * r + _E2
         y = y * r + _E1
         y = y * r
-        power = _add_to_exponent(_ONE, shifted)
-        y = power * y + (power - _ONE)
+        half = _add_to_exponent(_ONE, shifted - _ONE)  # of 2**n, which may be too large
+        y = _TWO * (half * y + (half - _HALF))
         y = -_ONE if x < _EXPM1_LOW else y
-        y = exp(x) if x > _EXPM1_HIGH else y
+        y = _INF if x > _EXP_HIGH else y
         return x if x != x else y
 
     return expm1_32 if x == types.float32 else _of_double("expm1")

@@ -25,6 +25,9 @@ def infer_size(name: str, shape: Sequence[Any], input: Tensor) -> tuple[int, ...
     known = math.prod(shape)
     if known.__class__ is int and known == total and total and -1 not in shape:
         return tuple(shape)
+    if known.__class__ is int and known < 0 < total and shape.count(-1) == 1 and total % known == 0:
+        place = shape.index(-1)
+        return (*shape[:place], total // -known, *shape[place + 1 :])
     sizes = as_ints(name, shape)
     known = math.prod([n for n in sizes if n != -1])
     if known == total and -1 not in sizes:
