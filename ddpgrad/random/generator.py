@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 import secrets
+import sys
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -35,6 +36,7 @@ _DEFAULT_SEED = 67280421310721  # what PyTorch's generators start from when nobo
 _STATE_WORDS = 624  # words of a Mersenne Twister's state
 _WIDE = 1 << 28  # PyTorch draws 64 bits for integer ranges from here on
 _MANY = 1 << 15  # draws for which the twister's state is taken out of NumPy's and put back
+_SOME = 1 << 10  # the same of permutations, where compiled code is at hand
 _SHORT = 1 << 14  # permutations up to this length are swapped element by element
 
 # The bytes of PyTorch's CPU generator state. `left` counts the words before the next
@@ -275,7 +277,7 @@ class Generator(Variates):
         if n < 2:
             return np.arange(n)
         draws = self._words32(n - 1) if n < 0xFFFFFFFF // 20 else self._words64(n - 1)
-        if n >= _MANY and numba_enabled():
+        if (n >= _MANY or (n >= _SOME and "numba" in sys.modules)) and numba_enabled():
             from ..backend.cpu.twister import swap_in_turn
 
             order = np.arange(n)

@@ -170,3 +170,19 @@ def test_integers_are_close_by_their_difference_which_does_not_wrap():
     assert not torch.allclose(big, -big) and torch.allclose(big, big, rtol=0, atol=0)
     assert torch.isclose(byte, byte.flip(0), rtol=0, atol=2).tolist() == [False, False]
     assert torch.isclose(torch.tensor([True]), torch.tensor([False]), atol=1).item()
+
+
+def test_the_sum_of_a_transposed_matrix_lies_in_order():
+    x = torch.arange(6000.0).reshape(100, 60).t()
+    for dim, stride, first in ((0, (100, 1), 1770.0), (1, (1, 1), 297000.0)):
+        total = x.sum(dim, keepdim=True)
+        assert total.stride() == stride
+        assert total[0, 0] == first == x.sum(dim)[0]
+
+
+def test_the_sum_without_nan_where_there_is_some():
+    x = torch.ones(100, 60)
+    x[3, 4], x[5] = torch.nan, torch.inf
+    assert x.nansum(1).tolist() == [60.0] * 3 + [59.0] + [60.0] + [torch.inf] + [60.0] * 94
+    assert x.median().isnan()
+    assert x.nanmedian() == 1.0

@@ -36,6 +36,9 @@ def sum(
     if input.size < _WORTH_IT or not input.flags.c_contiguous:
         if dim == 0 and input.ndim == 2 and input.size < _WORTH_IT and not keepdim:  # as of a bias
             return _ones(len(input), input.dtype).dot(input)
+        if input.size >= _WORTH_IT and input.ndim == 2 and input.flags.f_contiguous:
+            dims = _dims(dim, 2)
+            return sum(input.T, tuple([1 - d for d in dims])).reshape(_shape(input.shape, dims, keepdim))
         # With an output NumPy returns an array, which is quicker than to make one of its scalar.
         out = np.empty((), input.dtype) if dim is None and not keepdim else None
         total = np.add.reduce(input, dim, None, out, keepdim)  # pyright: ignore[reportCallIssue]
@@ -45,6 +48,22 @@ def sum(
     if split is None:
         return np.add.reduce(input, dim, None, None, keepdim)  # pyright: ignore[reportCallIssue]
     return _summed(input, split, np.empty(split[1], input.dtype)).reshape(_shape(input.shape, dims, keepdim))
+
+
+def nansum(
+    input: np.ndarray, dim: int | tuple[int, ...] | None = None, keepdim: bool = False, dtype: Any = None
+) -> np.ndarray:
+    """`sum`, where that is no nan: then there was none to leave out."""
+    total = sum(input, dim, keepdim, dtype)
+    return NotImplemented if total is NotImplemented or np.isnan(total).any() else total
+
+
+def median_of_all(input: np.ndarray, skip_nan: bool) -> np.ndarray:
+    """The median of all elements, the lower of two, where none is nan."""
+    if not compiled_for(input) or np.isnan(input.max()):
+        return NotImplemented
+    middle = (input.size - 1) // 2
+    return np.asarray(np.partition(input, middle, None)[middle])
 
 
 @functools.lru_cache(64)

@@ -220,10 +220,6 @@ def prod(F: Any, input: Tensor, dim: int | None = None, keepdim: bool = False, d
     ...
 
 
-def _without_nan(F: Any, input: Any) -> Any:
-    return F.where(F.isnan(input), F.full_like(input, 0), input)
-
-
 @op(
     grads={
         "input": lambda F, g, input, dim, keepdim: F.where(
@@ -236,7 +232,7 @@ def _without_nan(F: Any, input: Any) -> Any:
 )
 def nansum(F: Any, input: Tensor, dim: Dim = None, keepdim: bool = False, dtype: Any = None) -> Tensor:
     """The sum over `dim` (all by default) of the elements that are not nan."""
-    return F.sum(_without_nan(F, input), dim, keepdim, dtype)
+    return F.sum(F.nan_to_num(input, 0.0, math.inf, -math.inf), dim, keepdim, dtype)
 
 
 def extremum_rule(F: Any, g: Any, out: Any, input: Any, dim: Dim, keepdim: bool) -> Any:
