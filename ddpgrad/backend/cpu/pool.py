@@ -17,6 +17,7 @@ Array = np.ndarray
 Ints = tuple[int, ...]
 Pair = tuple[int, int]
 
+_FEW = 12  # windows in a row that are looked at one by one
 # With unsigned indices LLVM sees how far apart the elements are that it reads together.
 u = np.uint64
 
@@ -137,19 +138,63 @@ def _largest(image, top, high, down, left, wide, across):
     return best, at
 
 
+@kernel
+def _raised(line, left, step, place, best, at, first, count):
+    """Let elements left, left + step, … of a line of the image, the first of which is at `place`, replace smaller ones, or be nan."""
+    if step == 1:
+        for k in range(count):
+            v, largest, kept = line[u(left) + u(k)], best[u(first) + u(k)], at[u(first) + u(k)]
+            more = (v > largest) | (v != v)
+            best[u(first) + u(k)] = v if more else largest
+            at[u(first) + u(k)] = place + k if more else kept
+    elif step == 2:
+        for k in range(count):
+            v, largest, kept = line[u(left) + u(2) * u(k)], best[u(first) + u(k)], at[u(first) + u(k)]
+            more = (v > largest) | (v != v)
+            best[u(first) + u(k)] = v if more else largest
+            at[u(first) + u(k)] = place + 2 * k if more else kept
+    else:
+        for k in range(count):
+            v, largest, kept = line[u(left) + u(step) * u(k)], best[u(first) + u(k)], at[u(first) + u(k)]
+            more = (v > largest) | (v != v)
+            best[u(first) + u(k)] = v if more else largest
+            at[u(first) + u(k)] = place + step * k if more else kept
+
+
 @shared("x", "out", "indices")
 @kernel
 def _max_pool(x, size, stride, padding, dilation, out, indices):
     images, height, width = x.shape
     _, down, across = out.shape
+    step = stride[1]
     for n in range(images):
         for row in range(down):
             top, high = _inside(row, size[0], stride[0], padding[0], dilation[0], height)
-            for column in range(across):
-                left, wide = _inside(column, size[1], stride[1], padding[1], dilation[1], width)
-                best, at = _largest(x[n], top, high, dilation[0], left, wide, dilation[1])
-                out[n, row, column] = best
-                indices[n, row, column] = at
+            if across < _FEW:
+                for column in range(across):
+                    left, wide = _inside(column, size[1], stride[1], padding[1], dilation[1], width)
+                    best, at = _largest(x[n], top, high, dilation[0], left, wide, dilation[1])
+                    out[n, row, column] = best
+                    indices[n, row, column] = at
+                continue
+            largest, places = out[n, row], indices[n, row]
+            # A window between whose taps the image falls has no element.
+            line = min(top, height - 1) * width
+            for k in range(across):
+                largest[k], places[k] = -np.inf, line + min(k * step - padding[1], width - 1)
+            for k in range(min(across, (padding[1] + step - 1) // step)):
+                left = _inside(k, size[1], step, padding[1], dilation[1], width)[0]
+                places[k] = line + min(left, width - 1)
+            for i in range(high):
+                y = top + i * dilation[0]
+                values = x[n, y]
+                for j in range(size[1]):
+                    shift = j * dilation[1] - padding[1]
+                    first = max(0, -(shift // step))
+                    count = min(across, (width - 1 - shift) // step + 1) - first
+                    left = first * step + shift
+                    if count > 0:
+                        _raised(values, left, step, y * width + left, largest, places, first, count)
 
 
 @shared("x", "out", "indices")

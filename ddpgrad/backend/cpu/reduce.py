@@ -60,7 +60,7 @@ def nansum(
 
 def median_of_all(input: np.ndarray, skip_nan: bool) -> np.ndarray:
     """The median of all elements, the lower of two, where none is nan."""
-    if not compiled_for(input) or np.isnan(input.max()):
+    if input.dtype.kind not in "iu" and (not compiled_for(input) or np.isnan(input.max())):
         return NotImplemented
     middle = (input.size - 1) // 2
     return np.asarray(np.partition(input, middle, None)[middle])
