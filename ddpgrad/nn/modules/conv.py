@@ -124,20 +124,8 @@ class _Conv(_ConvNd):
         device: Any = None,
         dtype: Any = None,
     ) -> None:
-        options = (
-            kernel_size,
-            stride,
-            padding,
-            dilation,
-            False,
-            0,
-            groups,
-            bias,
-            padding_mode,
-            device,
-            dtype,
-        )
-        super().__init__(in_channels, out_channels, *options)
+        options = (stride, padding, dilation, False, 0, groups, bias, padding_mode, device, dtype)
+        super().__init__(in_channels, out_channels, kernel_size, *options)
 
     def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         """The convolution by other parameters than the layer's own."""

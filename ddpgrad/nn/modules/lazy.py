@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from ...core.tensor import Tensor
 from ...ops.creation.factories import zeros
@@ -42,40 +42,55 @@ class LazyModuleMixin(Module):
             self.__class__ = self.cls_to_become  # type: ignore[assignment]
 
 
-class LazyLinear(LazyModuleMixin, Linear):
-    """A `Linear` layer with as many input features as its first input has."""
+class LazyLayer(LazyModuleMixin):
+    """A layer with a weight and perhaps a bias, whose attribute `_counted` the first input gives; until then it is 0."""
 
-    cls_to_become = Linear
+    _counted: ClassVar[str]
 
-    def __init__(self, out_features: int, bias: bool = True, device: Any = None, dtype: Any = None) -> None:
-        super().__init__(0, 0, False, device, dtype)
-        self.out_features = out_features
+    def _forget(self, bias: bool, device: Any, dtype: Any) -> None:
+        """Take back the parameters of a layer that was made without a size and a bias, until the first input."""
         self.weight = UninitializedParameter(device=device, dtype=dtype)
         if bias:
             self.bias = UninitializedParameter(device=device, dtype=dtype)
 
     def reset_parameters(self) -> None:
-        """Draw the parameters anew, once they have shapes."""
-        if self.in_features != 0 and not self.has_uninitialized_params():
-            super().reset_parameters()
+        """Give the parameters their initial values anew, once they have shapes."""
+        if getattr(self, self._counted) != 0 and not self.has_uninitialized_params():
+            super().reset_parameters()  # type: ignore[misc]
+
+    def _take(self, shapes: dict[str, tuple[int, ...]]) -> None:
+        """Give the parameters and buffers of these names shapes, where they have none, and initial values."""
+        lazy = [name for name in shapes if is_lazy(getattr(self, name))]
+        for name in lazy:
+            getattr(self, name).materialize(shapes[name])
+        if lazy:
+            self.reset_parameters()
+
+
+class LazyLinear(LazyLayer, Linear):
+    """A `Linear` layer with as many input features as its first input has."""
+
+    cls_to_become = Linear
+    _counted = "in_features"
+
+    def __init__(self, out_features: int, bias: bool = True, device: Any = None, dtype: Any = None) -> None:
+        super().__init__(0, 0, False, device, dtype)
+        self.out_features = out_features
+        self._forget(bias, device, dtype)
 
     def initialize_parameters(self, input: Tensor) -> None:
         """Take the number of features from `input` (*, in_features)."""
         if self.has_uninitialized_params():
             self.in_features = input.shape[-1]
-            for parameter, shape in (
-                (self.weight, (self.out_features, self.in_features)),
-                (self.bias, (self.out_features,)),
-            ):
-                if isinstance(parameter, UninitializedParameter):
-                    parameter.materialize(shape)
-            self.reset_parameters()
+            self._take({"weight": (self.out_features, self.in_features), "bias": (self.out_features,)})
         elif self.in_features == 0:  # a state_dict has given the shapes
             self.in_features = self.weight.shape[-1]
 
 
-class _LazyNormBase(LazyModuleMixin, batchnorm._NormBase):
+class _LazyNormBase(LazyLayer, batchnorm._NormBase):
     """A layer of `batchnorm` with as many channels as its first input has."""
+
+    _counted = "num_features"
 
     def __init__(
         self,
@@ -91,18 +106,11 @@ class _LazyNormBase(LazyModuleMixin, batchnorm._NormBase):
         super().__init__(0, eps, momentum, False, False, device, dtype)
         self.affine, self.track_running_stats = affine, track_running_stats
         if self.affine:
-            self.weight = UninitializedParameter(device=device, dtype=dtype)
-            if bias:
-                self.bias = UninitializedParameter(device=device, dtype=dtype)
+            self._forget(bias, device, dtype)
         if self.track_running_stats:
             self.running_mean = UninitializedBuffer(device=device, dtype=dtype)
             self.running_var = UninitializedBuffer(device=device, dtype=dtype)
             self.num_batches_tracked = zeros((), dtype=int, device=device)
-
-    def reset_parameters(self) -> None:
-        """Scale 1, shift 0, statistics as before any batch, once there are channels."""
-        if self.num_features != 0 and not self.has_uninitialized_params():
-            super().reset_parameters()
 
     def initialize_parameters(self, input: Tensor) -> None:
         """Take the number of channels from `input`."""
@@ -110,11 +118,7 @@ class _LazyNormBase(LazyModuleMixin, batchnorm._NormBase):
             input.ndim == self._dims[0]
         )
         self.num_features = input.shape[0 if unbatched else 1]
-        lazy = [t for t in (self.weight, self.bias, self.running_mean, self.running_var) if is_lazy(t)]
-        for tensor in lazy:
-            tensor.materialize((self.num_features,))
-        if lazy:
-            self.reset_parameters()
+        self._take(dict.fromkeys(("weight", "bias", "running_mean", "running_var"), (self.num_features,)))
 
 
 class LazyBatchNorm1d(_LazyNormBase, batchnorm.BatchNorm1d):

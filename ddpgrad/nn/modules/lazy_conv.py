@@ -5,26 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from ...core.tensor import Tensor
-from ..parameter import UninitializedParameter
 from . import conv
 from .conv import Sizes
-from .lazy import LazyModuleMixin
+from .lazy import LazyLayer
 
 
-class _LazyConvolution(LazyModuleMixin, conv._ConvNd):
+class _LazyConvolution(LazyLayer, conv._ConvNd):
     """What the lazy convolutions share."""
 
-    def _forget(self, out_channels: int, bias: bool, device: Any, dtype: Any) -> None:
-        """Take back the parameters of a layer made without channels, until the first input."""
-        self.out_channels = out_channels
-        self.weight = UninitializedParameter(device=device, dtype=dtype)
-        if bias:
-            self.bias = UninitializedParameter(device=device, dtype=dtype)
-
-    def reset_parameters(self) -> None:
-        """Draw the parameters anew, once they have shapes."""
-        if self.in_channels != 0 and not self.has_uninitialized_params():
-            super().reset_parameters()
+    _counted = "in_channels"
 
     def initialize_parameters(self, input: Tensor, *args: Any, **kwargs: Any) -> None:
         """Take the number of channels from `input` (N, in_channels, *size) or (in_channels, *size)."""
@@ -38,13 +27,7 @@ class _LazyConvolution(LazyModuleMixin, conv._ConvNd):
             self.in_channels = input.shape[-dims - 1]
             if self.in_channels % self.groups:
                 raise ValueError("in_channels must be divisible by groups")
-            for parameter, shape in (
-                (self.weight, self._weight_shape()),
-                (self.bias, (self.out_channels,)),
-            ):
-                if isinstance(parameter, UninitializedParameter):
-                    parameter.materialize(shape)
-            self.reset_parameters()
+            self._take({"weight": self._weight_shape(), "bias": (self.out_channels,)})
         elif self.in_channels == 0:  # a state_dict has given the shapes
             shape = self.weight.shape
             self.in_channels = shape[0] if self.transposed else shape[1] * self.groups
@@ -66,7 +49,8 @@ class _LazyConv(_LazyConvolution, conv._Conv):
     ) -> None:
         options = (kernel_size, stride, padding, dilation, groups, False, padding_mode, device, dtype)
         super().__init__(0, 0, *options)
-        self._forget(out_channels, bias, device, dtype)
+        self.out_channels = out_channels
+        self._forget(bias, device, dtype)
 
 
 class _LazyConvTranspose(_LazyConvolution, conv._ConvTransposeNd):
@@ -86,7 +70,8 @@ class _LazyConvTranspose(_LazyConvolution, conv._ConvTransposeNd):
     ) -> None:
         options = (stride, padding, output_padding, groups, False, dilation, padding_mode, device, dtype)
         super().__init__(0, 0, kernel_size, *options)
-        self._forget(out_channels, bias, device, dtype)
+        self.out_channels = out_channels
+        self._forget(bias, device, dtype)
 
 
 class LazyConv1d(_LazyConv, conv.Conv1d):
