@@ -111,6 +111,7 @@ def test_divergences_of_wishart_distributions():
 MATRICES = np.array(
     [[[2.0, 0.5], [0.5, 1.0]], [[1.0, 2.0], [2.0, 4.0]], [[1.0, 0.0], [-0.6, 0.8]], [[1.0, 2.0], [2.0, 1.0]]]
 )
+INSIDE = rng.uniform(0.1, 0.9, (3, 4))
 NUMBERS = np.array([-1.5, -1.0, 0.0, 0.3, 1.0, 2.0, np.nan])
 # name: (the constraint, what is checked)
 CONSTRAINTS = {
@@ -209,6 +210,13 @@ def test_registries_of_ones_own():
 @pytest.mark.parametrize(
     ("make", "given"),
     [
+        *((make, INSIDE) for make in (
+            lambda d: d.ExpTransform(), lambda d: d.PowerTransform(2.0), lambda d: d.SigmoidTransform(), lambda d: d.SoftplusTransform(),
+            lambda d: d.TanhTransform(), lambda d: d.StickBreakingTransform(), lambda d: d.AffineTransform(1.0, -2.0),
+            lambda d: d.AffineTransform(1.0, 2.0, event_dim=1), lambda d: d.IndependentTransform(d.ExpTransform(), 1),
+            lambda d: d.ReshapeTransform((4,), (2, 2)), lambda d: d.ComposeTransform([d.AffineTransform(0.0, 0.1), d.ExpTransform()]),
+            lambda d: d.ComposeTransform([d.IndependentTransform(d.ExpTransform(), 1), d.AffineTransform(0.0, 2.0)]),
+        )),
         (lambda d: d.CumulativeDistributionTransform(d.Laplace(0.5, 2.0)), NUMBERS[:6]),
         (lambda d: d.PowerTransform(4.0).inv, A[0]),
         (lambda d: d.ComposeTransform([d.ExpTransform(), d.AffineTransform(1.0, 3.0)]).inv, 1 + A[0]),
@@ -216,7 +224,7 @@ def test_registries_of_ones_own():
         (lambda d: d.CatTransform([d.ExpTransform(), d.AffineTransform(0.0, 3.0)], 0, [1, 3]), A[0]),
         (lambda d: d.StackTransform([d.ExpTransform(), d.AffineTransform(0.0, 3.0)], 1), A.T),
     ],
-)
+)  # fmt: skip
 def test_transforms(make, given):
     found = []
     for library in LIBRARIES:
@@ -235,7 +243,7 @@ def test_transforms(make, given):
     (theirs, *rest), (ours, *own) = found
     assert own == rest
     for expected, mine in zip(theirs, ours, strict=True):
-        np.testing.assert_allclose(mine, expected, rtol=1e-9)
+        np.testing.assert_allclose(mine, expected, rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize("diag", range(-4, 4))
@@ -279,6 +287,18 @@ TRIANGLES = rng.normal(size=(2, 4, 4))
         lambda d, t: d.kl_divergence(d.Normal(0.0, 1.0), d.Bernoulli(0.3)),
         lambda d, t: d.Distribution().support,
         lambda d, t: d.register_kl(d.Normal, 3),
+        lambda d, t: d.Normal(0.0, t.tensor([1.0, -1.0])),
+        lambda d, t: d.Categorical(t.tensor([0.5, -0.5])),
+        lambda d, t: d.Bernoulli(1.5),
+        lambda d, t: d.Bernoulli(0.5, 0.0),
+        lambda d, t: d.Uniform(1.0, 0.0),
+        lambda d, t: d.Normal(0.0, 1.0).log_prob(1.0),
+        lambda d, t: d.Uniform(0.0, 1.0).log_prob(t.tensor(2.0)),
+        lambda d, t: d.Categorical(t.ones(3)).log_prob(t.tensor(3)),
+        lambda d, t: d.MultivariateNormal(t.zeros(2), -t.eye(2)),
+        lambda d, t: d.MultivariateNormal(t.zeros(2)),
+        lambda d, t: d.Independent(d.Normal(0.0, 1.0), 1),
+        lambda d, t: d.Normal(t.zeros(3), 1.0).log_prob(t.zeros(4)),
     ],
 )  # fmt: skip
 def test_errors_are_of_pytorchs_types(wrong):
