@@ -214,7 +214,13 @@ def give_back(tensor: Tensor, host: np.ndarray) -> None:
     """Put the result of a collective, in `host`, into the tensor."""
     if host is not tensor._array:
         tensor._array[...] = to_device(host, tensor.device)
-    tensor._versions[0] += 1
+    written(tensor)
+
+
+def written(tensor: Tensor) -> None:
+    """Count a write that no op made. Collectives may write to what was made in inference mode, which counts nothing."""
+    if type(tensor._versions) is list:
+        tensor._versions[0] += 1
 
 
 def host_of(name: str, tensor: Any, c: Communicator | None = None) -> np.ndarray:
@@ -268,7 +274,7 @@ def room_in(out: Tensor, sent: np.ndarray) -> np.ndarray | None:
 def store(name: str, out: Tensor, row: np.ndarray, there: bool = False) -> None:
     """Put `row` into `out`; there: it lies there already. ValueError where shapes or dtypes differ."""
     if there:
-        out._versions[0] += 1
+        written(out)
         return
     if out._array.shape != row.shape or out._array.dtype != row.dtype:
         raise ValueError(
@@ -276,7 +282,7 @@ def store(name: str, out: Tensor, row: np.ndarray, there: bool = False) -> None:
             f"{list(row.shape)} of {row.dtype}"
         )
     out._array[...] = to_device(row, out.device)
-    out._versions[0] += 1
+    written(out)
 
 
 def run(work: ArrayWork, finish: Callable[[], None], result: list[Tensor], async_op: bool) -> Work | None:
@@ -313,6 +319,6 @@ def sum_sparse(tensor: Tensor, op: Any, c: Communicator, async_op: bool, label: 
 
     def finish() -> None:
         tensor._array[...] = work.result()
-        tensor._versions[0] += 1
+        written(tensor)
 
     return run(work, finish, [tensor], async_op)  # type: ignore[arg-type]

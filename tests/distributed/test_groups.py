@@ -119,3 +119,14 @@ def test_a_group_that_is_made_again_has_its_own_limit_of_time(monkeypatch):
 
     found = dist.simulate(lambda: [limits(given) for given in (7.0, 8.0, None)], 1)
     assert found == [[7.0, 8.0, 500.0]]
+
+
+def test_collectives_write_to_what_was_made_in_inference_mode():
+    def reduce(rank):
+        with torch.inference_mode():
+            x, rows = torch.full((2,), rank + 1.0), [torch.zeros(2) for _ in range(2)]
+        dist.all_reduce(x)
+        dist.all_gather(rows, x * (rank + 1))
+        return x.tolist(), [row.tolist() for row in rows]
+
+    assert dist.simulate(in_a_group(reduce), 2) == [([3.0, 3.0], [[3.0, 3.0], [6.0, 6.0]])] * 2
