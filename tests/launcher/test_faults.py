@@ -151,11 +151,42 @@ for _ in range(10):
 for thread in writers: thread.join()
 print("well")
 """
+# A rank that waits for one thing moves on the others that it has begun: other ranks may wait for those first.
+CROSSING = """
+import ddpgrad as torch
+import ddpgrad.distributed as dist
+dist.init_process_group()
+rank, size = dist.get_rank(), 300_000
+group = dist.new_group()
+def begin(of=None):
+    return dist.all_reduce(torch.ones(size), group=of, async_op=True).wait
+for first, second in (begin(), begin(group)), (begin(), lambda: dist.barrier(group)):
+    for wait in (first, second)[:: 1 if rank else -1]:
+        wait()
+x = torch.full((size,), 7.0)
+sending = dist.isend(x, 1) if rank == 0 else dist.recv(x.zero_(), 0)
+dist.barrier()
+if rank == 0:
+    sending.wait()
+assert x[-1] == 7
+wait = begin()
+if rank == 0:
+    dist.recv(x, 1)
+wait()
+if rank == 1:
+    dist.send(x, 0)
+print("well")
+"""
 
 
-@pytest.mark.parametrize("mode", thinned(["processes", "debug"], "processes"))
-def test_threads_wait_for_works_and_messages_at_once(ddprun, mode):
-    script = ddprun.script(WAITING, prelude="")
+@pytest.mark.parametrize(
+    ("mode", "program"),
+    thinned([*product(MODES, ("threads", "crossing"))], ("processes", "threads"), ("processes", "crossing")),
+)
+def test_works_and_messages_are_waited_for_in_any_order_and_by_any_thread(ddprun, mode, program, request):
+    if mode == "mpi":
+        request.getfixturevalue("mpiexec")
+    script = ddprun.script({"threads": WAITING, "crossing": CROSSING}[program], prelude="")
     result = ddprun.run("-n", "2", *MODES[mode], "--timeout", str(patience()), script)
     assert result.code == 0, result.err
     assert result.out.count("well") == 2

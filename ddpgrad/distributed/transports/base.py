@@ -95,6 +95,27 @@ _joined: WeakSet[Transport] = WeakSet()
 os.register_at_fork(after_in_child=_refuse_in_fork)
 
 
+_movers: WeakSet[Transport] = WeakSet()
+
+
+def moves(transport: Transport) -> None:
+    """`transport` has things under way that only this process's own calls move on, until `rests`."""
+    _movers.add(transport)
+
+
+def rests(transport: Transport) -> None:
+    """The end of `moves`."""
+    _movers.discard(transport)
+
+
+def advance_others(waiting: Transport) -> None:
+    """Let what is under way on all other transports of this process go on, since other ranks may wait for that first."""
+    if len(_movers) > 1:
+        for transport in list(_movers):
+            if transport is not waiting:
+                transport.advance()
+
+
 class Transport(ABC):
     """Carries the collectives of one process's ranks; see the module's text.
 
@@ -137,6 +158,9 @@ class Transport(ABC):
 
         `reason` is a phrase such as "raised ValueError: …"; a `secondary` failure is the consequence of another rank's.
         """
+
+    def advance(self) -> None:  # noqa: B027
+        """Do what can be done without waiting for what is under way. What goes wrong is said to whoever waits for that."""
 
     def close(self) -> None:  # noqa: B027
         """Tell the other processes that no more calls come from here. May be called twice."""

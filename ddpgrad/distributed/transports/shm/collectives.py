@@ -52,6 +52,8 @@ class Collective(Pending):
         if not self.complete:
             self.transport.refuse_after_failure()
             self.transport.progress()
+            if not self.complete:
+                self.transport.meanwhile()
         return self.complete
 
     def wait(self) -> None:

@@ -14,7 +14,7 @@ import os
 import platform
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -99,6 +99,7 @@ class Control:
         # Spinning helps only where every process has a core of its own.
         self._spins = 100 if self._core_each else 20
         self._next_check = 0.0
+        self.meanwhile: Callable[[], None] = _nothing  # what is done while this process waits
         self._meet(job, timeout)
 
     @staticmethod
@@ -257,6 +258,7 @@ class Control:
         patience = Patience(spins=0)
         while self._words[index] < target:
             patience.pause()
+            self.meanwhile()
             self.check(column, target, number, began, timeout)
         waits.end()
 
@@ -342,6 +344,10 @@ class Control:
         os.close(self._file)
         if self._word(self.launch.proc, _STATE) == _RUNNING:
             self.publish(_STATE, _FINISHED)
+
+
+def _nothing() -> None:
+    pass
 
 
 def _pages(size: int) -> int:

@@ -12,7 +12,7 @@ import struct
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
@@ -42,20 +42,24 @@ class Mailbox:
     Whoever waits moves all messages on, one thread at a time.
     """
 
-    def __init__(self, launch: Launch, control: Control, letters: Letters) -> None:
+    def __init__(
+        self, launch: Launch, control: Control, letters: Letters, meanwhile: Callable[[], None]
+    ) -> None:
+        """meanwhile: what is done while a message is waited for."""
         self._launch, self._control, self._letters = launch, control, letters
         self._bytes = memoryview(control.map)
         self._words = self._bytes.cast("Q")
         self.timeout = float("inf")
+        self._meanwhile = meanwhile
         self._outgoing: dict[int, tuple[deque[Delivery], Iterator[None]]] = {}
         self._incoming: dict[int, Iterator[None]] = {}
-        self._moving = threading.Lock()
+        self.moving = threading.Lock()
 
     def send(self, message: Message) -> Delivery:
         """Begin to write `message` into its ring."""
         sending = Delivery(message, message.source, self.progress)
         start = self._start(message.source, message.target)
-        with self._moving:
+        with self.moving:
             if start not in self._outgoing:
                 self._control.take(start, _RING)
                 queue: deque[Delivery] = deque()
@@ -67,7 +71,7 @@ class Mailbox:
 
     def receive(self, message: Message) -> Delivery:
         """Take the first message that answers, or wait for it."""
-        with self._moving:
+        with self.moving:
             receiving = self._letters.receive(message, self.progress)
             if not receiving.done:
                 for source in range(self._launch.world_size) if message.source == ANY else (message.source,):
@@ -80,10 +84,11 @@ class Mailbox:
 
     def progress(self, waiting: Delivery) -> None:
         """Move all messages on, since others may wait for one of them; raise if `waiting` cannot come."""
-        with self._moving:
+        with self.moving:
             self._move()
         if waiting.done or waiting.error is not None:
             return
+        self._meanwhile()
         message, launch = waiting.message, self._launch
         other = message.target if waiting.owner == message.source else message.source
         procs = [
@@ -97,10 +102,18 @@ class Mailbox:
                 ranks = [launch.world_rank(r) for p in procs for r in launch.block(p) if other in (ANY, r)]
                 raise guard.stalled(dict.fromkeys(ranks, ()), waits, self.timeout)
         except DistributedError:
-            with self._moving:
+            with self.moving:
                 self._move()  # what it wrote before it ended may have become visible just now
             if not waiting.done:
                 raise
+
+    def advance(self) -> None:
+        """Move all messages on, unless another thread does."""
+        if (self._outgoing or self._incoming) and self.moving.acquire(False):
+            try:
+                self._move()
+            finally:
+                self.moving.release()
 
     def _move(self) -> None:
         for _, writing in self._outgoing.values():

@@ -20,7 +20,7 @@ import numpy as np
 from ....core.environment import Launch
 from ....core.errors import DistributedError
 from ...protocol.guard import Signature
-from ..base import COMPLETED, Pending, Transport
+from ..base import COMPLETED, Pending, Transport, advance_others, moves, rests
 from ..calls import Allocate, Call, Gather
 from ..mail import Delivery, Letters, Message
 from . import slots
@@ -61,7 +61,8 @@ class ShmTransport(Transport):
         extra = scratch + slots.bytes_needed(world)
         self.control = Control(launch, job, extra, self.timeout, room_for(world))
         self._letters = Letters(launch.world_rank)
-        self._mailbox = Mailbox(launch, self.control, self._letters)
+        self._mailbox = Mailbox(launch, self.control, self._letters, self._while_mail_waits)
+        self.control.meanwhile = self.meanwhile
         memory = np.frombuffer(self.control.map, np.uint8)[self.control.extra :][:extra]
         self.scratch = memory[:scratch].reshape(world, self._scratch_bytes)
         self.slots = Slots(memory[scratch:], world)
@@ -78,6 +79,7 @@ class ShmTransport(Transport):
         self._past = 0  # up to which collective nobody reads anything any more
         # What this process's only rank has said last in each entry of the ring: it need not say it again.
         self._recorded: list[Signature | None] = [None] * DEPTH
+        moves(self)
 
     def post(self, calls: Sequence[Call]) -> Pending:
         if self.failure is not None:
@@ -131,14 +133,18 @@ class ShmTransport(Transport):
     def send(self, message: Message) -> Delivery:
         self.refuse_after_failure()
         self._mailbox.timeout = self.timeout
-        here = message.target in self.ranks
-        return self._letters.send(message) if here else self._mailbox.send(message)
+        if message.target not in self.ranks:
+            return self._mailbox.send(message)
+        with self._mailbox.moving:
+            return self._letters.send(message)
 
     def receive(self, message: Message) -> Delivery:
         self.refuse_after_failure()
         self._mailbox.timeout = self.timeout
-        here = message.source in self.ranks
-        return self._letters.receive(message) if here else self._mailbox.receive(message)
+        if message.source not in self.ranks:
+            return self._mailbox.receive(message)
+        with self._mailbox.moving:
+            return self._letters.receive(message)
 
     def fail(self, rank: int, reason: str, secondary: bool) -> None:
         self.control.fail(rank, reason, secondary)
@@ -155,6 +161,7 @@ class ShmTransport(Transport):
         left = "has left the group (destroy_process_group)"
         self.control.fail(self.launch.world_rank(self.ranks.start), left, secondary=False)
         self.close()
+        rests(self)
         # Its parts know it and one another: the memory would stay mapped until a collection of garbage.
         vars(self).clear()
         return True
@@ -173,6 +180,26 @@ class ShmTransport(Transport):
                 self._move(head, need)
         except DistributedError as error:
             raise self.failed(error) from None
+
+    def advance(self) -> None:
+        self._mailbox.advance()
+        self._move_collectives()
+
+    def meanwhile(self) -> None:
+        """What is done while a collective is waited for here."""
+        self._mailbox.advance()
+        advance_others(self)
+
+    def _while_mail_waits(self) -> None:
+        self._move_collectives()
+        advance_others(self)
+
+    def _move_collectives(self) -> None:
+        if self.failure is None and self.under_way:
+            try:
+                self.progress()
+            except DistributedError:
+                return  # it is kept in `failure`, which whoever waits for a collective here is told
 
     def finish(self, number: int) -> None:
         """Return when the collective `number`, and so all before it, is complete."""
