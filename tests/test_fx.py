@@ -4,6 +4,7 @@ import copy
 import io
 import math
 import operator
+import weakref
 
 import pytest
 
@@ -213,6 +214,18 @@ def test_leaves_wrapped_functions_and_given_arguments():
         given(torch.ones(1), False)
 
 
+def test_given_arguments_may_be_containers():
+    def function(batch, pair, scale):
+        return batch["x"] * scale + (pair[0] if batch["add"] else -pair[1][0])
+
+    given = {"batch": {"x": fx.PH, "add": True}, "pair": (fx.PH, [fx.PH])}
+    traced = fx.symbolic_trace(function, concrete_args=given)
+    x, y = torch.ones(2), torch.full((2,), 3.0)
+    assert traced({"x": x, "add": True}, (y, [x]), 2).tolist() == [5.0, 5.0]
+    with pytest.raises(AssertionError, match=r"batch\['add'\] has been specialized to have value True"):
+        traced({"x": x, "add": False}, (y, [x]), 2)
+
+
 def test_copies_and_files_hold_graphs_of_their_own():
     torch.manual_seed(0)
     traced, x = fx.symbolic_trace(Net()), torch.randn(3, 4)
@@ -243,6 +256,21 @@ def test_interpreters_run_and_transform_graphs():
     assert "While executing %matmul" in raised.value.__notes__[0]
     ShapeProp(traced).propagate(x)
     assert traced.graph.find_nodes(op="call_function")[0].meta["tensor_meta"].shape == (2,)
+
+
+def test_a_graph_is_traced_again_and_run_with_arguments_that_go():
+    traced = fx.symbolic_trace(fx.symbolic_trace(lambda x: torch.relu(x) + 1))
+    list(traced.graph.nodes)[1]._rename("x")
+    assert [node.name for node in traced.graph.nodes] == ["x", "x_1", "add", "output"]
+
+    class Looking(fx.Interpreter):
+        def call_function(self, target, args, kwargs):
+            assert gone() is None or target is torch.relu
+            return super().call_function(target, args, kwargs)
+
+    arguments = [torch.ones(2)]
+    gone = weakref.ref(arguments[0])
+    assert Looking(traced).boxed_run(arguments).tolist() == [2.0, 2.0] and arguments == []
 
 
 def test_a_pattern_is_replaced_where_nothing_else_uses_what_is_within():

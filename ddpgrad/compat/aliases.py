@@ -51,6 +51,7 @@ MODULES = {
     "masked.maskedtensor.creation": "extras.masked.tensor",
     "nested": "extras.nested",
     "fx._symbolic_trace": "extras.fx.tracer",
+    "fx.immutable_collections": "extras.fx.node",
     "nn.attention.bias": "nn.attention_bias",
     "nn.utils.prune": "extras.prune",
     "quasirandom": "extras.quasirandom",

@@ -36,8 +36,11 @@ class Interpreter:
         self, *args: Any, initial_env: dict[Node, Any] | None = None, enable_io_processing: bool = True
     ) -> Any:
         """What the graph returns for `args`. initial_env: values of nodes that are not to be run."""
-        self.env = dict(initial_env or {})
-        self.args_iter: Iterator[Any] = iter(args)
+        return self._walk(iter(args), initial_env or {})
+
+    def _walk(self, args: Iterator[Any], initial_env: dict[Node, Any]) -> Any:
+        self.env = dict(initial_env)
+        self.args_iter = args
         for node in self.graph.nodes:
             if node in self.env:
                 continue
@@ -52,6 +55,10 @@ class Interpreter:
             if node.op == "output":
                 return self.env[node]
         return None
+
+    def boxed_run(self, args_list: list[Any]) -> Any:
+        """`run` with the arguments in a list, which is emptied, so that they are freed after their last use."""
+        return self._walk((args_list.pop(0) for _ in range(len(args_list))), {})
 
     def run_node(self, n: Node) -> Any:
         """The value of a node."""

@@ -125,6 +125,11 @@ class Node:
         self._kwargs: Mapping[str, Argument] = {}
         self._take(args, kwargs)
 
+    def _rename(self, candidate: str) -> None:
+        """Have a name as near to `candidate` as the others in the graph allow."""
+        if candidate != self.name:
+            self.name = self.graph._names.create_name(candidate)
+
     # -- its place -----------------------------------------------------------------------------
 
     @property

@@ -166,15 +166,22 @@ class Tracer(TracerBase):
 
     def _argument(self, name: str, default: Any, concrete: dict[str, Any], kind: Any = None) -> Any:
         value = concrete.get(name, PH)
-        if isinstance(value, (dict, list, tuple)):
-            raise NotImplementedError(
-                f"concrete_args[{name!r}] is a {type(value).__name__}: give numbers, strings or None"
-            )
-        default = default if isinstance(value, PHBase) else value
+        default = default if isinstance(value, (PHBase, dict, list, tuple)) else value
         args = () if default is inspect.Signature.empty else (default,)
         proxy = self.create_proxy("placeholder", name, args, {}, type_expr=kind)
+        return self._given(proxy, value, name)
+
+    def _given(self, proxy: Any, value: Any, name: str) -> Any:
+        """What the function gets where it is given `value`: `proxy` for PH, and a dict, list or tuple of what these give."""
         if isinstance(value, PHBase):
             return proxy
+        if isinstance(value, dict):
+            return type(value)(
+                {key: self._given(proxy[key], part, f"{name}[{key!r}]") for key, part in value.items()}
+            )
+        if isinstance(value, (list, tuple)):
+            parts = [self._given(proxy[i], part, f"{name}[{i}]") for i, part in enumerate(value)]
+            return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
         said = f"{name} has been specialized to have value {value} but got another value"
         self.create_proxy("call_function", _assert, (proxy == value, said), {})
         return value
@@ -250,7 +257,7 @@ class Tracer(TracerBase):
 def _annotations(function: Any) -> dict[str, Any]:
     """The types that a function says its arguments and its result have; those of this package are written as text."""
     said = getattr(function, "__annotations__", {})
-    if getattr(function, "__module__", "").partition(".")[0] != __name__.partition(".")[0]:
+    if (getattr(function, "__module__", None) or "").partition(".")[0] != __name__.partition(".")[0]:
         return said
     return {name: Tensor if kind == "Tensor" else kind for name, kind in said.items()}
 
