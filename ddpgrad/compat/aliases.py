@@ -139,13 +139,20 @@ PAGES = {
     "distributed._composable.fsdp": "from ..distributed.fsdp import *",
     "distributed.fsdp.sharded_grad_scaler": "from ..amp import GradScaler as ShardedGradScaler",
     "distributed._tensor": "from ..distributed.tensor import *",
+    "distributed._tensor.api": "from ..distributed.tensor import *",
+    "distributed._tensor.placement_types": "from ..distributed.tensor.layout import Partial, Placement, Replicate, Shard, "
+    "_StridedShard\nfrom ..distributed.tensor.spec import DTensorSpec, TensorMeta",
     "distributed._tensor.experimental": "from ..distributed.tensor.overriding import implicit_replication",
     "distributed.tensor._api": "from ..distributed.tensor import *",
-    "distributed.tensor._utils": "from ..distributed.tensor.layout import compute_local_shape_and_global_offset",
+    "distributed.tensor._dtensor_spec": "from ..distributed.tensor.spec import DTensorSpec, ShardOrderEntry, TensorMeta",
+    "distributed.tensor._random": "from ..distributed.tensor.random import is_rng_supported_mesh, manual_seed",
+    "distributed.tensor._utils": "from ..distributed.tensor.layout import compute_local_shape_and_global_offset\n"
+    "from ..distributed.tensor.spec import compute_global_tensor_shape, normalize_to_torch_size",
     "distributed.tensor.experimental": "from ..distributed.tensor.overriding import implicit_replication\n"
     "from ..distributed.tensor.local_map import local_map\nfrom ..compat.absent import context_parallel, register_sharding",
     "distributed.tensor.parallel.api": "from ..distributed.tensor.parallel import parallelize_module",
-    "distributed.tensor.parallel.style": "from ..distributed.tensor.parallel import *",
+    "distributed.tensor.parallel.style": "from ..distributed.tensor.parallel import *\n"
+    "from ..distributed.tensor import distribute_module",
     "distributed.tensor.placement_types": "from ..distributed.tensor.layout import Partial, Placement, Replicate, Shard, _StridedShard",
     "distributed.utils": "from ..distributed.ddp.replica_check import sync_module_states as _sync_module_states",
     "functional": "from .. import atleast_1d, atleast_2d, atleast_3d, block_diag, broadcast_shapes, broadcast_tensors, "

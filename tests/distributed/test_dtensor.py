@@ -11,6 +11,7 @@ import ddpgrad.distributed as dist
 from ddpgrad import nn
 from ddpgrad.distributed.fsdp import fully_shard
 from ddpgrad.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
+from ddpgrad.distributed.tensor._dtensor_spec import DTensorSpec
 
 X = torch.arange(10.0).reshape(5, 2)
 
@@ -148,6 +149,10 @@ def test_numbers_drawn_by_what_a_dtensor_says_are_those_of_one_rank(placement):
     chances = torch.rand(4, 2)
 
     def program(mesh):
+        dist.tensor._random.manual_seed(0, mesh)
+        normal = dist.tensor.randn(4, 2, device_mesh=mesh, placements=[placement]).full_tensor()
+        torch.manual_seed(0)
+        assert torch.equal(normal, torch.randn(4, 2))
         found = drawn(distribute_tensor(chances, mesh, [placement]))
         assert [t.placements for t in found] == [
             (placement,),
@@ -177,3 +182,25 @@ def test_strides_are_those_of_the_whole(placement, change, strides):
         return found.stride(), found.is_contiguous()
 
     assert on_two_ranks(program) == [(strides, strides == (12, 3, 1))] * 2
+
+
+def test_a_spec_says_how_a_dtensor_lies_and_makes_another():
+    def program(mesh):
+        x = distribute_tensor(X, mesh, [Shard(0)])
+        spec = x._spec
+        assert (spec.shape, spec.stride, spec.tensor_meta.dtype) == ((5, 2), (2, 1), torch.float32)
+        assert (spec.num_shards, spec.num_shards_map, spec.dim_map, spec.sums) == (2, [2, 1], [0, -1], [])
+        assert spec.is_sharded() and not spec.is_replicated()
+        assert spec == distribute_tensor(X, mesh, [Shard(0)])._spec != distribute_tensor(X, mesh)._spec
+        assert hash(spec) == hash(distribute_tensor(X, mesh, [Shard(0)])._spec)
+        assert DTensorSpec.from_dim_map(mesh, [0, -1], [], spec.tensor_meta) == spec
+        again = DTensor(x.to_local(), spec, requires_grad=True)
+        assert again.is_leaf and again.requires_grad
+        assert again.to_local().data_ptr() == x.to_local().data_ptr()
+        assert torch.equal(again.full_tensor(), X)
+        with pytest.raises(ValueError, match="a part of shape"):
+            DTensor(torch.zeros(9, 2), spec, requires_grad=False)
+        with pytest.raises(ValueError, match="tensor_meta is not set"):
+            DTensorSpec(mesh, (Shard(0),)).shape  # noqa: B018
+
+    on_two_ranks(program)

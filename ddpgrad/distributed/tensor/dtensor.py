@@ -29,6 +29,7 @@ from .methods import attach
 from .overriding import run
 from .parts import WHY_NOT, placed, plain
 from .rows import Rows
+from .spec import DTensorSpec, spec_of
 
 
 class DTensor(Described, Rows, Tensor):
@@ -44,8 +45,18 @@ class DTensor(Described, Rows, Tensor):
     __slots__ = ()
     _operand = ASKED_FIRST
 
-    def __new__(cls, *args: Any, **kwargs: Any) -> NoReturn:
-        raise TypeError("a DTensor is made by distribute_tensor() or DTensor.from_local()")
+    def __new__(cls, local_tensor: Tensor, spec: DTensorSpec, *, requires_grad: bool) -> Any:
+        """The leaf that lies as `spec` says, of which this rank has `local_tensor`; memory is shared."""
+        computing()
+        layout = layout_of(spec.mesh, spec.placements, spec.shape)
+        if tuple(local_tensor.shape) != layout.part_shape:
+            raise ValueError(
+                f"DTensor(): {list(layout.placements)} gives this rank a part of shape {list(layout.part_shape)} of "
+                f"{list(layout.shape)}, and it has one of {list(local_tensor.shape)}"
+            )
+        out = dtensor(local_tensor._array, layout)
+        out._versions, out._requires_grad = local_tensor._versions, requires_grad
+        return out
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -234,8 +245,8 @@ class DTensor(Described, Rows, Tensor):
         return self.part()
 
     @property
-    def _spec(self) -> Layout:
-        return self._layout
+    def _spec(self) -> DTensorSpec:
+        return spec_of(self)
 
     def to_local(self, *, grad_placements: Sequence[Placement] | None = None) -> Tensor:
         """This rank's part; memory is shared.
@@ -294,33 +305,9 @@ class DTensor(Described, Rows, Tensor):
                 return DTensor.shown(moved(given, layout.placements, backward_dtype).view_as(given))
         return source.settled(layout.placements)
 
-    def replicated(self, tensor: Tensor) -> DTensor:
-        """`tensor`, which all ranks have alike, on this one's mesh."""
-        mesh = self.device_mesh
-        return dtensor(tensor._array, layout_of(mesh, [Replicate()] * mesh.ndim, tensor.shape))
-
-    def beside(self, whole: Tensor) -> DTensor:
-        """`whole`, made anew by all ranks alike, and divided as this one along dimensions that both have."""
-        alike = [n == m for n, m in zip(whole.shape, self.shape, strict=False)]
-        placements = [
-            p if isinstance(p, AnyShard) and whole.ndim == self.ndim and alike[p.dim] else Replicate()
-            for p in self.placements
-        ]
-        layout = layout_of(self.device_mesh, placements, whole.shape)
-        return dtensor(whole._array[layout.index].copy(), layout).requires_grad_(whole.requires_grad)
-
-    def _filled_like(
-        self, make: Any, args: Any, kwargs: Any, dtype: Any, device: Any, trained: bool
-    ) -> DTensor:
-        """What `make`, such as `zeros_like`, makes of each rank's part."""
-        part = make(self.part(), *args, dtype=dtype, device=device, **kwargs)
-        if make.__name__ == "empty_like":
-            return self._with(part._array).requires_grad_(trained)
-        return self.gradient_of(part._array).requires_grad_(trained)  # type: ignore[return-value]
-
-    def _with(self, array: Any, cls: type | None = None) -> Any:
-        """A tensor that lies as this one, with another part."""
-        out = dtensor(plain(array), self._layout, cls or DTensor)
+    def _with(self, array: Any, cls: type | None = None, layout: Layout | None = None) -> Any:
+        """A tensor that lies as this one, or as `layout` says, with another part."""
+        out = dtensor(plain(array), layout or self._layout, cls or DTensor)
         if cls is not None:
             out._requires_grad = self._requires_grad
         return out

@@ -16,7 +16,7 @@ Array = Any
 
 def told(op: str, c: Communicator, array: Array, began: float) -> None:
     """Recorders of single collectives hear of PyTorch's `op`, which carried `array`."""
-    if spans.detailed:
+    if spans.detailed and c.size > 1:
         name = f"{c.transport}:{op.partition('.')[2]}"
         spans.tell_detail("collective", name, began, spans.COMMUNICATION, shapes=[[*array.shape]], op=op)
 

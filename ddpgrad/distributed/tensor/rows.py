@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...core.tensor import Tensor
-from .layout import Replicate, Shard
+from .layout import AnyShard, Replicate, Shard, layout_of
 
 
 class Rows:
@@ -15,7 +15,10 @@ class Rows:
     _layout: Any
     placements: Any
     shape: Any
+    device_mesh: Any
     settled: Any
+    gradient_of: Any
+    part: Any
     _with: Any
 
     @property
@@ -55,9 +58,33 @@ class Rows:
                     f"a DTensor of shape {list(value.shape)}, {value.placements} does not lie as one of shape "
                     f"{list(self.shape)}, {self.placements}: redistribute() it, or take its full_tensor()"
                 )
-            return value.part()._array  # type: ignore[attr-defined]
+            return value.part()._array
         if tuple(value.shape) != self._layout.shape:
             raise ValueError(
                 f"a DTensor of shape {list(self.shape)} cannot take a tensor of shape {list(value.shape)}"
             )
         return value._array[self._layout.index]
+
+    def replicated(self, tensor: Tensor) -> Any:
+        """`tensor`, which all ranks have alike, on this one's mesh."""
+        mesh = self.device_mesh
+        return self._with(tensor._array, layout=layout_of(mesh, [Replicate()] * mesh.ndim, tensor.shape))
+
+    def beside(self, whole: Tensor) -> Any:
+        """`whole`, made anew by all ranks alike, and divided as this one along dimensions that both have."""
+        alike = [n == m for n, m in zip(whole.shape, self.shape, strict=False)]
+        placements = [
+            p if isinstance(p, AnyShard) and whole.ndim == len(self.shape) and alike[p.dim] else Replicate()
+            for p in self.placements
+        ]
+        layout = layout_of(self.device_mesh, placements, whole.shape)
+        return self._with(whole._array[layout.index].copy(), layout=layout).requires_grad_(
+            whole.requires_grad
+        )
+
+    def _filled_like(self, make: Any, args: Any, kwargs: Any, dtype: Any, device: Any, trained: bool) -> Any:
+        """What `make`, such as `zeros_like`, makes of each rank's part."""
+        part = make(self.part(), *args, dtype=dtype, device=device, **kwargs)
+        if make.__name__ == "empty_like":
+            return self._with(part._array).requires_grad_(trained)
+        return self.gradient_of(part._array).requires_grad_(trained)
