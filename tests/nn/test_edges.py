@@ -199,6 +199,21 @@ def test_unit_sizes_of_a_grid_with_corners_are_warned_of() -> None:
         assert F.mse_loss(torch.ones(2), torch.zeros(2), reduction="elementwise_mean") == 1
 
 
+def test_attention_over_no_features_and_pools_to_nothing() -> None:
+    nothing, value = torch.ones(2, 0), torch.tensor([[1.0], [3.0]])
+    assert F.scaled_dot_product_attention(nothing, nothing, value).tolist() == [[2.0], [2.0]]
+    assert F.adaptive_avg_pool2d(torch.ones(2, 0, 4, 4), 2).shape == (2, 0, 2, 2)
+    found, places = F.adaptive_max_pool2d(torch.ones(2, 3, 4, 4), (0, 2), return_indices=True)
+    assert found.shape == places.shape == (2, 3, 0, 2) and places.dtype is torch.int64
+
+
+def test_what_is_put_around_an_image_may_be_said_otherwise() -> None:
+    conv = nn.Conv2d(1, 1, 3, padding=1, padding_mode="circular", bias=False)
+    assert conv._reversed_padding_repeated_twice == (1, 1, 1, 1)
+    conv._reversed_padding_repeated_twice = (1, 1, 0, 0)
+    assert conv(torch.ones(1, 1, 4, 4)).shape == (1, 1, 2, 4)
+
+
 ONES = torch.ones
 REFUSED = [
     (lambda: F.mse_loss(ONES(2), ONES(2) * 1j), NotImplementedError, "complex"),
@@ -211,6 +226,16 @@ REFUSED = [
     (lambda: nn.RNN(2, 3, proj_size=1), ValueError, "proj_size argument is only supported for LSTM"),
     (lambda: nn.Unflatten(1, (2, 5.0)), TypeError, "float at pos 1"),
     (lambda: nn.Unflatten(1, 2), TypeError, "must be a tuple of ints"),
+    (lambda: F.conv2d(ONES(1, 2, 4, 4), ONES(0, 2, 3, 3)), RuntimeError, "at least 1"),
+    (lambda: F.conv2d(ONES(1, 2, 4, 4), ONES(3, 2, 3, 0)), RuntimeError, "at least 1"),
+    (lambda: F.conv_transpose2d(ONES(1, 2, 4, 4), ONES(2, 3, 3, 0)), RuntimeError, "at least 1"),
+    (
+        lambda: F.conv2d(ONES(1, 2, 4, 0), ONES(3, 2, 3, 3), padding=2),
+        RuntimeError,
+        "zero batch or zero channel",
+    ),
+    (lambda: nn.MultiheadAttention(4, 2)(ONES(3, 2, 4), *[ONES(2, 1, 4)] * 2), RuntimeError, "a batch of 2"),
+    (lambda: F.ctc_loss(ONES(0, 0, 4), ONES(0, 1).long(), (), ()), RuntimeError, "must not be empty"),
 ]
 
 

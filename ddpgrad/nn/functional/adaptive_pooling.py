@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ... import Tensor, clone, expand, gather, index_select, mean, rand, reshape, unsqueeze
+from ...backend.dtype import int64
 from ...backend.registry import backend_for
 from ...backend.windows import Ints, per_dimension
 from ...core.modes import exporting
@@ -30,7 +31,8 @@ def _adaptive_sizes(name: str, dims: int, input: Tensor, output_size: Any) -> tu
         raise kind(
             f"{name}{dims}d(): Expected {dims + 1}D or {dims + 2}D tensor, but got {list(input.shape)}"
         )
-    if 0 in input.shape[-dims - 1 :]:
+    counted = dims if name == "adaptive_avg_pool" and dims < 3 else dims + 1  # there may be no channels
+    if 0 in input.shape[-counted:]:
         raise RuntimeError(
             f"{name}{dims}d(): Expected input to have non-zero size for non-batch dimensions, but input has sizes "
             f"{list(input.shape)}"
@@ -112,6 +114,10 @@ def _adaptive_max(dims: int, where: str = ""):
     )
     def function(input: Tensor, output_size: Any, return_indices: bool = False) -> Any:
         image, sizes = _adaptive_sizes("adaptive_max_pool", dims, input, output_size)
+        if 0 in sizes:
+            shape = (*input.shape[:-dims], *sizes)
+            nothing: Any = (input.new_empty(shape), input.new_empty(shape, dtype=int64))
+            return nothing if return_indices else nothing[0]
         if all(size and n % size == 0 for n, size in zip(image, sizes, strict=True)):
             kernel = tuple(n // size for n, size in zip(image, sizes, strict=True))
             out = pool.max_pool(input, kernel, kernel, (0,) * dims, (1,) * dims)

@@ -17,7 +17,7 @@ from ... import (
     unsqueeze,
     zeros,
 )
-from ...ops.layers.attention import attention, require_mask
+from ...ops.layers.attention import attention, require_mask, usual_scale
 from ...ops.layers.dropout import dropout
 from ...ops.linalg.matrix import linear
 from ...ops.shape.shape import constant_pad
@@ -68,7 +68,7 @@ def _causal(query: Tensor, key: Tensor, attn_mask: Tensor) -> Tensor:
 
 def _shared_heads(query: Tensor, shared: Tensor) -> Tensor:
     """`shared` (..., few, S, D) with each head repeated, to stand beside query (..., heads, T, D)."""
-    if query.ndim < 3 or shared.ndim < 3 or query.shape[-3] % shared.shape[-3]:
+    if query.ndim < 3 or shared.ndim < 3 or not shared.shape[-3] or query.shape[-3] % shared.shape[-3]:
         raise RuntimeError(
             "scaled_dot_product_attention(): enable_gqa needs the number of heads of key and value to divide that of "
             f"query, got {list(shared.shape)} and {list(query.shape)}"
@@ -86,7 +86,7 @@ def _weights(
     query: Tensor, key: Tensor, attn_mask: Tensor | None, is_causal: bool, scale: float | None
 ) -> Tensor:
     """softmax of the scaled and masked scores (..., T, S); a row that sees nothing is nan, as in PyTorch."""
-    scores = query * (1 / math.sqrt(query.shape[-1]) if scale is None else scale) @ key.transpose(-2, -1)
+    scores = query * (usual_scale(query) if scale is None else scale) @ key.transpose(-2, -1)
     if is_causal:
         attn_mask = ones(tuple(scores.shape[-2:]), dtype=bool, device=query.device).tril()
     if attn_mask is not None:
@@ -179,6 +179,8 @@ def multi_head_attention_forward(
         k = cat([k, expand(bias_k, 1, count, width)])
         v = cat([v, expand(bias_v, 1, count, width)])
         attn_mask, key_padding_mask = _one_wider(attn_mask), _one_wider(key_padding_mask)
+    if static_k is None and k.shape[1] != count:
+        raise RuntimeError(f"query has a batch of {count}, key and value one of {k.shape[1]}")
     q, k, v = _heads(q, num_heads), _heads(k, num_heads), _heads(v, num_heads)
     if static_k is not None:
         k = reshape(static_k, (count, num_heads, *static_k.shape[1:]))

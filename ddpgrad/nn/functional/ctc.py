@@ -37,6 +37,8 @@ def ctc_loss(
     batched = log_probs.ndim == 3
     if log_probs.ndim not in (2, 3):
         raise RuntimeError(f"ctc_loss(): expected log_probs (T, N, C) or (T, C), got {list(log_probs.shape)}")
+    if not log_probs.numel():
+        raise RuntimeError("log_probs tensor must not be empty")
     scores = log_probs if batched else log_probs.unsqueeze(1)
     if targets.is_floating_point():
         targets = targets.long()  # as PyTorch takes them on a CPU

@@ -66,6 +66,7 @@ class _ConvNd(OverDims):
             raise ValueError(
                 f"padding_mode must be one of {set(_MODES)}, but got padding_mode={padding_mode!r}"
             )
+        self._reversed_padding_repeated_twice = self._widths()
         self.weight = Parameter(empty(self._weight_shape(), device=device, dtype=dtype))
         if bias:
             self.bias = Parameter(empty(out_channels, device=device, dtype=dtype))
@@ -78,6 +79,17 @@ class _ConvNd(OverDims):
         if self.transposed:
             channels = (self.in_channels, self.out_channels)
         return (channels[0], channels[1] // self.groups, *self.kernel_size)
+
+    def _widths(self) -> Sequence[int]:
+        """`padding` as `F.pad` takes it: (before, after), the last dimension first."""
+        widths: list[int] = []
+        for i in reversed(range(self._dims)):
+            if isinstance(self.padding, str):
+                total = self.dilation[i] * (self.kernel_size[i] - 1) if self.padding == "same" else 0
+                widths += [total // 2, total - total // 2]
+            else:
+                widths += [self.padding[i]] * 2
+        return widths if isinstance(self.padding, str) else tuple(widths)
 
     def reset_parameters(self) -> None:
         """Draw the parameters anew: uniform within 1/sqrt(fan_in)."""
@@ -132,19 +144,8 @@ class _Conv(_ConvNd):
         convolve = _CONVOLUTIONS[self._dims]
         padding: Any = self.padding
         if self.padding_mode != "zeros":
-            input, padding = F.pad(input, self._widths(), self.padding_mode), 0
+            input, padding = F.pad(input, self._reversed_padding_repeated_twice, self.padding_mode), 0
         return convolve(input, weight, bias, self.stride, padding, self.dilation, self.groups)
-
-    def _widths(self) -> list[int]:
-        """`padding` as `F.pad` takes it: (before, after), the last dimension first."""
-        widths: list[int] = []
-        for i in reversed(range(self._dims)):
-            if isinstance(self.padding, str):
-                total = self.dilation[i] * (self.kernel_size[i] - 1) if self.padding == "same" else 0
-                widths += [total // 2, total - total // 2]
-            else:
-                widths += [self.padding[i]] * 2
-        return widths
 
     def forward(self, input: Tensor) -> Tensor:
         return self._conv_forward(input, self.weight, self.bias)

@@ -24,7 +24,7 @@ from .normalization import LayerNorm
 Activation = Callable[[Tensor], Tensor]
 
 
-def _activation(activation: str | Activation) -> Activation:
+def _get_activation_fn(activation: str | Activation) -> Activation:
     if not isinstance(activation, str):
         return activation
     if activation not in ("relu", "gelu"):
@@ -32,28 +32,31 @@ def _activation(activation: str | Activation) -> Activation:
     return F.relu if activation == "relu" else F.gelu
 
 
-def _copies(layer: Module, count: int) -> ModuleList:
-    return ModuleList(copy.deepcopy(layer) for _ in range(count))
+def _get_clones(module: Module, N: int) -> ModuleList:
+    return ModuleList(copy.deepcopy(module) for _ in range(N))
 
 
-def generate_square_subsequent_mask(size: int, device: Any = None, dtype: Any = None) -> Tensor:
+def _generate_square_subsequent_mask(size: int, device: Any = None, dtype: Any = None) -> Tensor:
     """(size, size): -inf above the diagonal, which hides what comes later; 0 elsewhere. True and False for bool."""
     kind = dtypes.get_default_dtype() if dtype is None else dtypes.of(dtype)
     hidden = True if kind.category == 0 else float("-inf")
     return full((size, size), hidden, dtype=kind, device=device).triu(1)
 
 
-def _is_causal(mask: Tensor | None, hint: bool | None, length: int) -> bool:
-    """The hint, or without one whether `mask` is the causal one."""
-    if hint is not None or mask is None:
-        return bool(hint)
+def _detect_is_causal_mask(
+    mask: Tensor | None, is_causal: bool | None = None, size: int | None = None
+) -> bool:
+    """The hint, or without one whether `mask` is the causal one of that size."""
+    if is_causal is not None or mask is None:
+        return bool(is_causal)
+    length = mask.shape[-2] if size is None else size
     if tuple(mask.shape) != (length, length):
         return False
-    return equal(mask, generate_square_subsequent_mask(length, mask.device, mask.dtype))
+    return equal(mask, _generate_square_subsequent_mask(length, mask.device, mask.dtype))
 
 
-def _length(x: Tensor, batch_first: bool) -> int:
-    return x.shape[1 if batch_first and x.ndim == 3 else 0]
+def _get_seq_len(src: Tensor, batch_first: bool) -> int:
+    return src.shape[1 if batch_first and src.ndim == 3 else 0]
 
 
 class _Layer(Module):
@@ -94,7 +97,7 @@ class _Layer(Module):
             setattr(self, f"norm{i}", LayerNorm(d_model, layer_norm_eps, bias=bias, **where))
         for i in range(1, self._parts + 1):
             setattr(self, f"dropout{i}", Dropout(dropout))
-        self.activation = _activation(activation)
+        self.activation = _get_activation_fn(activation)
 
     def _attend(
         self,
@@ -200,7 +203,7 @@ class TransformerEncoder(Module):
         mask_check: bool = True,
     ) -> None:
         super().__init__()
-        self.layers, self.num_layers, self.norm = _copies(encoder_layer, num_layers), num_layers, norm
+        self.layers, self.num_layers, self.norm = _get_clones(encoder_layer, num_layers), num_layers, norm
         self.enable_nested_tensor, self.mask_check = enable_nested_tensor, mask_check
 
     def forward(
@@ -213,7 +216,7 @@ class TransformerEncoder(Module):
         """src (S, N, E), which every layer sees with the same masks; is_causal: found out by default."""
         if mask is not None:
             batch_first = self.layers[0].self_attn.batch_first
-            is_causal = _is_causal(mask, is_causal, _length(src, batch_first))
+            is_causal = _detect_is_causal_mask(mask, is_causal, _get_seq_len(src, batch_first))
         output = src
         for layer in self.layers:
             output = layer(
@@ -249,7 +252,7 @@ class TransformerDecoder(Module):
 
     def __init__(self, decoder_layer: Module, num_layers: int, norm: Module | None = None) -> None:
         super().__init__()
-        self.layers, self.num_layers, self.norm = _copies(decoder_layer, num_layers), num_layers, norm
+        self.layers, self.num_layers, self.norm = _get_clones(decoder_layer, num_layers), num_layers, norm
 
     def forward(
         self,
@@ -265,7 +268,7 @@ class TransformerDecoder(Module):
         """tgt (T, N, E), memory (S, N, E), which every layer sees with the same masks."""
         if tgt_mask is not None:
             batch_first = self.layers[0].self_attn.batch_first
-            tgt_is_causal = _is_causal(tgt_mask, tgt_is_causal, _length(tgt, batch_first))
+            tgt_is_causal = _detect_is_causal_mask(tgt_mask, tgt_is_causal, _get_seq_len(tgt, batch_first))
         output = tgt
         for layer in self.layers:
             output = layer(
@@ -366,4 +369,4 @@ class Transformer(Module):
             memory_is_causal=memory_is_causal,
         )
 
-    generate_square_subsequent_mask = staticmethod(generate_square_subsequent_mask)
+    generate_square_subsequent_mask = staticmethod(_generate_square_subsequent_mask)

@@ -39,8 +39,12 @@ def _adapt(
             raise RuntimeError("scaled_dot_product_attention(): attn_mask and is_causal must not both be set")
         require_mask(query, key, attn_mask)
     if scale is None:
-        scale = 1.0 / math.sqrt(query.shape[-1])
+        scale = usual_scale(query)
     return query, key, value, attn_mask, is_causal, float(scale)
+
+
+def usual_scale(query: Tensor) -> float:
+    return 1.0 / math.sqrt(query.shape[-1] or 1)  # with no features all scores are 0
 
 
 def require_mask(query: Tensor, key: Tensor, mask: Tensor) -> None:

@@ -57,7 +57,16 @@ def check_options(stride: Ints, padding: Ints, dilation: Ints, groups: int) -> N
 
 
 def check_parameters(input: Tensor, weight: Tensor, bias: Tensor | None, outputs: int) -> None:
-    """`RuntimeError` unless all are of one dtype and the bias has one number per output channel."""
+    """`RuntimeError` unless all are of one dtype, the bias has one number per output channel and nothing is empty but
+    the batch or the channels of the input."""
+    if 0 in weight.shape and (not weight.shape[0] or 0 in weight.shape[2:]):
+        raise RuntimeError(
+            f"expected channels and kernel sizes of at least 1, but got weight of size {list(weight.shape)}"
+        )
+    if 0 in input.shape and 0 not in input.shape[:2]:
+        raise RuntimeError(
+            f"Only zero batch or zero channel inputs are supported, but got input shape: {list(input.shape)}"
+        )
     if bias is not None and tuple(bias.shape) != (outputs,):
         raise RuntimeError(
             f"Given weight of size {list(weight.shape)}, expected bias to be 1-dimensional with {outputs} elements, "
