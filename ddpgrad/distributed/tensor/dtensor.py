@@ -120,23 +120,7 @@ class DTensor(Described, Rows, Tensor):
                 f"{list(layout.part_shape)} of {list(shape)}, and it has one of {list(local_tensor.shape)}"
             )
         if run_check:
-            own = (
-                tuple(local_tensor.shape),
-                local_tensor.stride(),
-                local_tensor.dtype.name,
-                local_tensor.requires_grad,
-            )
-            for group in mesh.get_all_groups():
-                if any(other != own for other in group.communicator.all_gather_object(own)):
-                    raise ValueError(
-                        "Inconsistent tensor metadata (including shape and stride) across ranks."
-                    )
-        if run_check and not local_tensor.is_meta:
-            for dim, placement in enumerate(layout.placements):
-                if isinstance(placement, Replicate):
-                    host = on_host(local_tensor).copy()
-                    mesh.get_group(dim).communicator.broadcast(host, 0, "DTensor.from_local")
-                    local_tensor.detach()[...] = wrap(to_device(host, local_tensor.device))
+            _make_alike(local_tensor, layout)
         if local_tensor._requires_grad and is_grad_enabled():
             grads = None if grad_placements is None else layout.placed(grad_placements).placements
             return DTensor.shown(joined_of(local_tensor, layout, grads))
@@ -385,3 +369,16 @@ def dtensor(array: Any, layout: Layout, cls: type = DTensor) -> Any:
 attach(DTensor)
 accumulators.update({DTensor: AccumulateParts, ShardedParameter: AccumulateParts})
 plain_forms.update({DTensor: DTensor.plain, ShardedParameter: DTensor.plain})
+
+
+def _make_alike(part: Tensor, layout: Layout) -> None:
+    """Take the first rank's elements where all are to have the same; ValueError where parts differ in more than elements."""
+    own = tuple(part.shape), part.stride(), part.dtype.name, part.requires_grad
+    for group in layout.mesh.get_all_groups():
+        if any(other != own for other in group.communicator.all_gather_object(own)):
+            raise ValueError("Inconsistent tensor metadata (including shape and stride) across ranks.")
+    for dim, placement in enumerate(layout.placements):
+        if isinstance(placement, Replicate) and not part.is_meta:
+            host = on_host(part).copy()
+            layout.mesh.get_group(dim).communicator.broadcast(host, 0, "DTensor.from_local")
+            part.detach()[...] = wrap(to_device(host, part.device))
