@@ -138,7 +138,7 @@ def test_states_can_be_continued_in_the_other_package(case: str) -> None:
             params = [stack.nn.Parameter(stack.tensor(v)) for v in values]
             optimizer = getattr(stack.optim, name)(params, **(options if state is None else {}))
             if state is not None:
-                optimizer.load_state_dict(_to_torch(state) if stack is oracle else _converted(state))
+                optimizer.load_state_dict(_state(state, stack))
             for step in range(10):
                 for p in params:
                     p.grad = stack.from_numpy(_gradient(p.detach().numpy(), step))
@@ -177,7 +177,7 @@ def test_lbfgs_like_pytorch(case: str) -> None:
     theirs, ours = start(oracle, values), start(ddpgrad, values)
     for step in range(10):
         if step == 5:
-            states = _converted(theirs[1].state_dict()), _to_torch(ours[1].state_dict())
+            states = _state(theirs[1].state_dict(), ddpgrad), _state(ours[1].state_dict(), oracle)
             here = [p.detach().numpy().copy() for p in ours[0]]
             theirs, ours = start(oracle, here), start(ddpgrad, here)
             ours[1].load_state_dict(states[0])
@@ -237,17 +237,10 @@ def test_the_text_of_an_optimizer() -> None:
     assert texts[0] == texts[1]
 
 
-def _to_torch(value: Any) -> Any:
+def _state(value: Any, library: Any) -> Any:
+    """The state of an optimizer with the tensors of the other library."""
     if isinstance(value, dict):
-        return {k: _to_torch(v) for k, v in value.items()}
+        return {k: _state(v, library) for k, v in value.items()}
     if isinstance(value, list):
-        return [_to_torch(v) for v in value]
-    return oracle.from_numpy(value.numpy()) if isinstance(value, ddpgrad.Tensor) else value
-
-
-def _converted(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {k: _converted(v) for k, v in value.items()}
-    if isinstance(value, list):
-        return [_converted(v) for v in value]
-    return ddpgrad.from_numpy(value.numpy()) if isinstance(value, oracle.Tensor) else value
+        return [_state(v, library) for v in value]
+    return library.from_numpy(value.numpy()) if hasattr(value, "numpy") else value
