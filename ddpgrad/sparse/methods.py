@@ -30,8 +30,8 @@ def _require_sparse(name: str, tensor: Tensor) -> Any:
     return tensor._array
 
 
-def _require_coalesced(name: str, tensor: Tensor, words: str = "sparse coordinate tensor") -> COO:
-    array = _require(name, tensor, words)
+def _require_coalesced(name: str, tensor: Tensor) -> COO:
+    array = _require(name, tensor, "sparse coordinate tensor")
     if not array.coalesced:
         raise RuntimeError(f"Cannot get {name} on an uncoalesced tensor, please call .coalesce() first")
     return array

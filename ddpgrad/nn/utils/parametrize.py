@@ -93,7 +93,7 @@ class ParametrizationList(ModuleList):
                 f"{type(new).__name__}"
             )
         if not unsafe:
-            _check_like(self(), expected, "Registering a parametrization", "tensor")
+            _check_like(self(), expected)
 
     def _original_names(self) -> list[str]:
         return ["original"] if self.is_tensor else [f"original{i}" for i in range(self.ntensors)]
@@ -149,7 +149,7 @@ def _inverse(module: Module, value: Any, otherwise: Any) -> Any:
         return otherwise
 
 
-def _check_like(found: Any, expected: Tensor, act: str, what: str) -> None:
+def _check_like(found: Any, expected: Tensor) -> None:
     """`found` must be a tensor of the dtype and shape of `expected`."""
     if not isinstance(found, Tensor):
         raise ValueError(f"A parametrization must return a tensor. Got {type(found).__name__}.")
@@ -157,7 +157,7 @@ def _check_like(found: Any, expected: Tensor, act: str, what: str) -> None:
         before, after = getattr(expected, name), getattr(found, name)
         if before != after:
             raise ValueError(
-                f"{act} may not change the {name} of the {what}, unless the `unsafe` flag is enabled.\n"
+                f"Registering a parametrization may not change the {name} of the tensor, unless the `unsafe` flag is enabled.\n"
                 f"unparametrized {name}: {before}\nparametrized {name}: {after}"
             )
 
@@ -210,7 +210,7 @@ def register_parametrization(
         chain = module.parametrizations[tensor_name]
         if not unsafe:
             value = getattr(module, tensor_name)
-            _check_like(parametrization(value), value, "Registering a parametrization", "tensor")
+            _check_like(parametrization(value), value)
             if hasattr(parametrization, "right_inverse"):
                 _check_inverse(_inverse(parametrization, value, value), value)
         chain.append(parametrization)
