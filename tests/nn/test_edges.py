@@ -243,3 +243,23 @@ REFUSED = [
 def test_what_is_refused(act: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         act()
+
+
+@pytest.mark.parametrize(
+    "shape", [(5, 7), (1, 7), (5, 1), (3, 1, 7), (2, 1, 5, 7), (2, 1, 1, 7), (2, 3, 5, 7)]
+)
+@pytest.mark.parametrize("added", [True, False])
+def test_masked_attention_is_what_its_formula_says(shape: tuple[int, ...], added: bool):
+    torch.manual_seed(0)
+    q, k, v = (torch.randn(2, 3, n, 4, requires_grad=True) for n in (5, 7, 7))
+    sees = torch.rand(shape) > 0.4
+    mask = torch.randn(shape).masked_fill(~sees, -torch.inf) if added else sees
+    scores = q @ k.transpose(-2, -1) / 2
+    scores = scores + mask if added else scores.masked_fill(~sees, -torch.inf)
+    blind = (scores == -torch.inf).all(-1, keepdim=True)  # a query that sees nothing gets 0
+    expected = scores.masked_fill(blind, 0.0).softmax(-1).masked_fill(blind, 0.0) @ v
+    found = F.scaled_dot_product_attention(q, k, v, mask)
+    torch.testing.assert_close(found, expected)
+    g = torch.randn_like(found)
+    grads = [torch.autograd.grad(out, (q, k, v), g) for out in (found, expected)]
+    torch.testing.assert_close(*grads)

@@ -34,10 +34,11 @@ def attention(
     query (*, T, D), key (*, S, D), value (*, S, E) with equal leading dimensions, of any strides;
     `is_causal` lets row t see columns up to t. `out` lies in memory in the order of query's
     dimensions, so that heads transposed from (B, T, H, D) can be joined again without a copy.
-    `NotImplemented` with `attn_mask`, or a scale that is not positive.
+    `NotImplemented` with a scale that is not positive.
     """
-    if attn_mask is not None or not _handles(query, key, value, scale):
+    if not _handles(query, key, value, scale):
         return NotImplemented
+    mask = _lines(attn_mask, query, key)
     query, key, value = for_blas(query), for_blas(key), for_blas(value)
     out = _empty_in_order_of(query, (*query.shape[:-1], value.shape[-1]))
     lse = np.empty(query.shape[:-1], query.dtype)
@@ -54,7 +55,8 @@ def attention(
                     buffer = np.empty(math.prod(shape), query.dtype)
                 scores = buffer[: math.prod(shape)].reshape(shape)
                 np.matmul(q[:, rows], k[:, :columns].swapaxes(1, 2), out=scores)
-                _softmax_(scores, scale, is_causal, rows.start, matrix, rows_of_lse)
+                factor = _masked(scores, mask, index, rows.start, scale)
+                _softmax_(scores, factor, is_causal, mask is not None, rows.start, matrix, rows_of_lse)
                 np.matmul(scores, v[:, :columns], out=o[:, rows])
 
     in_parts(part, len(stacks), lse.size * key.shape[-2], blas=True)
@@ -73,8 +75,9 @@ def attention_backward(
     lse: Array,
 ) -> tuple[Array, Array, Array]:
     """The gradients of `attention` for query, key and value, laid out as those are."""
-    if attn_mask is not None or not _handles(query, key, value, scale) or not compiled_for(query, g, lse):
+    if lse is None or not _handles(query, key, value, scale) or not compiled_for(query, g, lse):
         return NotImplemented
+    mask = _lines(attn_mask, query, key)
     g, query, key, value = for_blas(g), for_blas(query), for_blas(key), for_blas(value)
     g_query, g_key, g_value = (_empty_in_order_of(x, x.shape) for x in (query, key, value))
     rows_of_lse = np.ascontiguousarray(lse).reshape(-1, query.shape[-2])
@@ -94,7 +97,8 @@ def attention_backward(
                 p, g_scores = buffer[:size].reshape(shape), buffer[size : 2 * size].reshape(shape)
                 np.matmul(q, k.swapaxes(1, 2), out=p)
                 np.matmul(g_out, v.swapaxes(1, 2), out=g_scores)
-                _softmax_backward_(p, g_scores, scale, is_causal, rows.start, matrix, rows_of_lse)
+                factor = _masked(p, mask, index, rows.start, scale)
+                _softmax_backward_(p, g_scores, factor, scale, is_causal, rows.start, matrix, rows_of_lse)
                 np.matmul(g_scores, k, out=g_q[:, rows])
                 # The first block of rows sets what further blocks add to.
                 done = 0 if rows.start == 0 else min(rows.start, columns) if is_causal else columns
@@ -116,6 +120,32 @@ def _handles(query: Array, key: Array, value: Array, scale: float) -> bool:
         and min(query.size, key.size, value.size) > 0
         and scale > 0  # what a causal mask hides is -inf before it is scaled
     )
+
+
+def _lines(attn_mask: Array | None, query: Array, key: Array) -> Array | None:
+    """A mask as (*, T or 1, S) with as many dimensions as query, bool or of query's dtype, each line in order."""
+    if attn_mask is None:
+        return None
+    whole = attn_mask[(None,) * (query.ndim - attn_mask.ndim)]
+    lines = np.broadcast_to(whole, (*whole.shape[:-1], key.shape[-2]))
+    return np.ascontiguousarray(lines, bool if lines.dtype == bool else query.dtype)
+
+
+def _masked(scores: Array, mask: Array | None, index: tuple[Any, ...], first_row: int, scale: float) -> float:
+    """Scale and mask the scores of a block; by what they are still to be multiplied. index: of the block's matrices."""
+    if mask is None:
+        return scale
+    *outer, heads = index
+    if heads is None:
+        own = mask[None]
+    else:
+        own = mask[tuple([n if size > 1 else 0 for n, size in zip(outer, mask.shape, strict=False)])]
+        own = own[heads] if len(own) > 1 else own
+    if own.dtype == bool:
+        _hide_(scores, own, scale, first_row)
+    else:
+        _add_mask_(scores, own, scale, first_row)
+    return 1.0
 
 
 def _empty_in_order_of(x: Array, shape: tuple[int, ...]) -> Array:
@@ -161,7 +191,32 @@ def _multiply_into(sink: Array, left: Array, right: Array, done: int) -> None:
 
 
 @kernel
-def _softmax_(scores, scale, is_causal, first_row, matrix, lse):
+def _hide_(scores, mask, scale, first_row):
+    """Scores times `scale` where the mask (heads or 1, rows or 1, columns) lets them be seen, else -inf."""
+    factor, low = scores.dtype.type(scale), scores.dtype.type(-np.inf)
+    for m in range(scores.shape[0]):
+        lines = mask[m if mask.shape[0] > 1 else 0]
+        for i in range(scores.shape[1]):
+            row, line = scores[m, i], lines[first_row + i if lines.shape[0] > 1 else 0]
+            for j in range(row.size):
+                value = row[j] * factor
+                row[j] = value if line[j] else low
+
+
+@kernel
+def _add_mask_(scores, mask, scale, first_row):
+    """Scores times `scale` and the mask (heads or 1, rows or 1, columns) added."""
+    factor = scores.dtype.type(scale)
+    for m in range(scores.shape[0]):
+        lines = mask[m if mask.shape[0] > 1 else 0]
+        for i in range(scores.shape[1]):
+            row, line = scores[m, i], lines[first_row + i if lines.shape[0] > 1 else 0]
+            for j in range(row.size):
+                row[j] = row[j] * factor + line[j]
+
+
+@kernel
+def _softmax_(scores, scale, is_causal, masked, first_row, matrix, lse):
     """Scores to probabilities in place; the rows' log-sum-exp goes to lse[matrix:, first_row:]."""
     stack, rows, columns = scores.shape
     number = scores.dtype.type
@@ -179,6 +234,10 @@ def _softmax_(scores, scale, is_causal, first_row, matrix, lse):
                 k = to_ordered(row[j] * factor)
                 key = k if k > key else key
             top = from_ordered(key)
+            if masked and top == number(-np.inf):  # nothing is seen, and nothing comes out
+                row[:] = number(0)
+                lse[matrix + m, first_row + i] = number(0)
+                continue
             total = number(0)
             for j in range(width):
                 e = exp_of_negative(row[j] * factor - top)
@@ -191,11 +250,14 @@ def _softmax_(scores, scale, is_causal, first_row, matrix, lse):
 
 
 @kernel
-def _softmax_backward_(scores, g, scale, is_causal, first_row, matrix, lse):
-    """In place: scores to probabilities, g from the gradient of the probabilities to that of the scores."""
+def _softmax_backward_(scores, g, scale, outer, is_causal, first_row, matrix, lse):
+    """In place: scores to probabilities, g from the gradient of the probabilities to that of the scores.
+
+    The scores are multiplied by `scale`, their gradient by `outer`.
+    """
     stack, rows, columns = scores.shape
     number = scores.dtype.type
-    factor = number(scale)
+    factor, last = number(scale), number(outer)
     for m in range(stack):
         for i in range(rows):
             row, g_row = scores[m, i], g[m, i]
@@ -211,4 +273,4 @@ def _softmax_backward_(scores, g, scale, is_causal, first_row, matrix, lse):
                 row[j] = p
                 dot += p * g_row[j]
             for j in range(width):
-                g_row[j] = row[j] * (g_row[j] - dot) * factor
+                g_row[j] = row[j] * (g_row[j] - dot) * last
