@@ -73,7 +73,10 @@ ROOMS = {
     ],
     "launcher": [
         ["torch_classes"],
-        ["as_torch", "elastic", "folder_lock", "preemption"],
+        ["as_torch", "folder_lock", "preemption"],
+        ["started"],
+        ["elastic"],
+        ["torchrun"],
         ["torch_shim", "checkpoint", "job"],
         ["sharding", "run_folder", "loggers", "bench", "report"],
         ["shared_loop", "cli"],

@@ -7,11 +7,13 @@ the table of `aliases.py`; which modules are absent, that of `absent.py`.
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import sys
 from collections.abc import Sequence
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
+from typing import Any
 
 from ..core.face import exists
 from . import absent, aliases
@@ -32,6 +34,12 @@ class AliasLoader(Loader):
 
     def exec_module(self, module: ModuleType) -> None:
         module.__spec__ = self._spec
+
+    def get_code(self, fullname: str) -> Any:
+        """What `python -m` runs."""
+        spec = importlib.util.find_spec(self._name)
+        loader: Any = spec and spec.loader
+        return loader.get_code(self._name)
 
 
 class MadeLoader(Loader):

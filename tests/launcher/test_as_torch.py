@@ -271,35 +271,3 @@ def test_spawned_processes_are_the_ranks_of_one_job_and_the_first_that_fails_is_
     result = ddprun.run("--as-torch", "script.py")
     assert result.code == 0, result.err
     assert result.out.strip() == "process 1 ValueError: on purpose"
-
-
-NOTEBOOK = """\
-import torch
-from torch.distributed.launcher.api import LaunchConfig, elastic_launch
-from torch.multiprocessing.spawn import ProcessRaisedException
-
-def main(start):
-    if start < 0:
-        raise ValueError("below zero")
-    torch.distributed.init_process_group("gloo", rank=int(__import__("os").environ["RANK"]))
-    total = torch.tensor(start + torch.distributed.get_rank())
-    torch.distributed.all_reduce(total)
-    torch.distributed.destroy_process_group()
-    return total.item()
-
-if __name__ == "__main__":
-    assert callable(torch.multiprocessing.spawn) and torch.multiprocessing.spawn.__name__ == "spawn"
-    config = LaunchConfig(min_nodes=1, max_nodes=1, nproc_per_node=2, start_method="fork")
-    print(elastic_launch(config, main)(5))
-    try:
-        elastic_launch(config, main)(-1)
-    except ProcessRaisedException as error:
-        print("failed:", str(error).splitlines()[-1])
-"""
-
-
-def test_a_function_is_started_as_notebooks_do(ddprun):
-    ddprun.script(NOTEBOOK, prelude="")
-    result = ddprun.run("--as-torch", "script.py")
-    assert result.code == 0, result.err
-    assert result.out.splitlines() == ["{0: 11, 1: 11}", "failed: ValueError: below zero"]
