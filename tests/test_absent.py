@@ -99,6 +99,9 @@ def test_packages_of_absent_modules_have_whatever_they_are_asked_for():
     for use in (quantize.prepare, torch._inductor.compile_fx.compile_fx, torch.ops.prims.add.default):
         with pytest.raises(NotImplementedError, match=r"^torch\.\S*: ddpgrad has none; \w"):
             use(1)
+    decorated = torch.distributed.rpc.api._require_initialized(by)
+    with pytest.raises(NotImplementedError, match=r"rpc\.api\._require_initialized"):
+        decorated(None)
     with pytest.raises(ModuleNotFoundError):
         importlib.import_module("ddpgrad.ao_")
 
@@ -298,3 +301,12 @@ def test_arithmetic_that_compilers_read():
     ) == (3, 1, 1, 3)
     assert isinstance(torch.sym_min(1, 2.0), float)
     assert torch.get_device_module("cpu") is torch.cpu and torch.get_device_module("cuda") is torch.cuda
+
+
+def test_names_that_stateful_loaders_import():
+    worker = importlib.import_module("ddpgrad.utils.data._utils.worker")
+    assert worker.get_worker_info is torch.utils.data.dataloader.get_worker_info is torch.utils.data.get_worker_info
+    assert torch.utils.data._utils.HAS_NUMPY and not isinstance([1], torch.utils.data.IterDataPipe)
+    for use in (worker.ManagerWatchdog, torch.utils.data.dataloader._InfiniteConstantSampler):
+        with pytest.raises(NotImplementedError, match="ddpgrad has none"):
+            use()

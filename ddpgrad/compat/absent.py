@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import sys
-from functools import cache, partial
+from functools import cache, partial, wraps
 from types import FunctionType, ModuleType
 from typing import Any, NamedTuple, NoReturn
 
@@ -53,6 +53,13 @@ DISTRIBUTED_OPTIM = Part(_RPC, "DistributedOptimizer")
 
 FSDP = Part(_SHARDS, "LocalStateDictConfig LocalOptimStateDictConfig")
 """Names of `torch.distributed.fsdp`: states of flat memory, which is not there."""
+
+LOADERS = Part(
+    "a DataLoader reads its dataset, and watches its workers, in its own way here",
+    "IterDataPipe ManagerWatchdog MapDataPipe _InfiniteConstantSampler _IterableDatasetStopIteration _ResumeIteration "
+    "_sharding_worker_init_fn",
+)
+"""Names of `torch.utils.data` and its files."""
 
 SHARDINGS = Part(
     "what a tensor's parts compute follows from the op here", "context_parallel register_sharding"
@@ -120,8 +127,9 @@ PACKAGES = {
     "distributed._symmetric_memory": "ranks talk by collectives and send/recv here, not by shared memory of GPUs",
     "distributed.rpc": _RPC,
     "onnx._internal": _ONNX,
-    "sparse._triton_ops sparse._triton_ops_meta utils._triton": "kernels are not generated from Python here",
-    "utils.data.datapipes": _DATASETS,
+    "_C._cpu sparse._triton_ops sparse._triton_ops_meta utils._triton": "kernels are not generated from Python here",
+    "utils.data._utils.fetch utils.data._utils.signal_handling": LOADERS.why,
+    "utils.data.datapipes utils.data.graph utils.data.graph_settings": _DATASETS,
 }
 """Packages with more modules and names than a list could hold: each has whatever it is asked for."""
 
@@ -226,7 +234,8 @@ def find(name: str) -> ModuleType | None:
 class Blank(ModuleType):
     """A module that has a stand-in for whatever name it is asked for: for parts whose names are too many to list.
 
-    A name in small letters may be a module or a function, so its stand-in is another Blank, and to call one is an error;
+    A name in small letters may be a module or a function, so its stand-in is another Blank, and to call one is an error,
+    or makes a function that is one, as it may be a decorator of a library that is being imported;
     but a question, `is_it` or `has_it`, is answered with False, and what is given to a `register_it` is never asked for.
     """
 
@@ -236,8 +245,16 @@ class Blank(ModuleType):
         self.__path__ = []
         self._why = why
 
-    def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
-        raise NotImplementedError(f"{self._called}: ddpgrad has none; {self._why}")
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        error = NotImplementedError(f"{self._called}: ddpgrad has none; {self._why}")
+        if kwargs or len(args) != 1 or not isinstance(args[0], FunctionType):
+            raise error
+
+        @wraps(args[0])
+        def decorated(*args: Any, **kwargs: Any) -> NoReturn:
+            raise error
+
+        return decorated
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -264,3 +281,7 @@ PyTorchFileReader, PyTorchFileWriter = stand_ins("", READERS).values()
 LocalStateDictConfig, LocalOptimStateDictConfig = stand_ins("distributed.fsdp", FSDP).values()
 ScalingType, SwizzleType, scaled_grouped_mm, scaled_mm = stand_ins("nn.functional", SCALED).values()
 context_parallel, register_sharding = stand_ins("distributed.tensor.experimental", SHARDINGS).values()
+(
+    IterDataPipe, ManagerWatchdog, MapDataPipe, _InfiniteConstantSampler, _IterableDatasetStopIteration, _ResumeIteration,
+    _sharding_worker_init_fn,
+) = stand_ins("utils.data", LOADERS).values()  # fmt: skip

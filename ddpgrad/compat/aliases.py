@@ -94,7 +94,6 @@ MODULES = {
     "optim.radam": "optim.adam",
     "utils.data._utils.collate": "utils.data.collate",
     "utils.data._utils.pin_memory": "utils.data.pinning",
-    "utils.data._utils.worker": "utils.data.worker",
     **{
         f"distributions.{name}": f"extras.distributions.{home}"
         for home, names in {
@@ -165,7 +164,10 @@ PAGES = {
     "tensordot, unique, unique_consecutive, unravel_index\nfrom ..nn import functional as F",
     "nn.parallel.distributed": "from ..distributed.ddp.data_parallel import DistributedDataParallel\n"
     "from ..distributed.ddp.mixed_precision import _MixedPrecision",
-    "utils.data._utils": "from ..utils.data.pool import MP_STATUS_CHECK_INTERVAL",
+    "utils.data._utils": "from ..utils.data.pool import HAS_NUMPY, MP_STATUS_CHECK_INTERVAL",
+    "utils.data._utils.worker": "from ..utils.data.worker import WorkerInfo, get_worker_info\n"
+    "from ..utils.data.seeding import _generate_state\n"
+    "from ..compat.absent import ManagerWatchdog, _IterableDatasetStopIteration, _ResumeIteration",
     "utils.dlpack": "from ..ops.creation.dlpack import DLDeviceType, from_dlpack, to_dlpack",
     "utils.model_zoo": "from ..compat.hub import load_state_dict_from_url as load_url, tqdm",
 }

@@ -13,7 +13,7 @@ _NAMES = {
     "allreduce_coalesced_ alltoall_ alltoall_base_ broadcast_ gather_ scatter_ reduce_ reduce_scatter_ "
     "reduce_scatter_tensor_coalesced_",
     "c10d_functional": _FUNCTIONAL,
-    "_c10d_functional": _FUNCTIONAL,
+    "_c10d_functional": f"{_FUNCTIONAL} _wrap_tensor_autograd all_gather_into_tensor_out all_reduce_ all_reduce_coalesced_",
     "_c10d_functional_autograd": "all_gather_into_tensor all_to_all_single reduce_scatter_tensor",
     "_dtensor": "shard_dim_alltoall",
 }
@@ -25,6 +25,7 @@ class CollectiveOp:
     def __init__(self, full: str) -> None:
         self._full = full
         self.__name__ = full.partition(".")[2]
+        self.default = self  # its only overload
 
     def __call__(self, *args: object, **kwargs: object) -> NoReturn:
         raise NotImplementedError(

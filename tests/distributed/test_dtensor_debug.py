@@ -77,6 +77,7 @@ def test_collectives_of_fully_shard_and_of_functions_are_counted():
 
 def test_a_name_of_a_collective_says_what_to_call():
     assert str(FUNCTIONAL.all_reduce) == "c10d_functional.all_reduce"
+    assert FUNCTIONAL.all_reduce.default is FUNCTIONAL.all_reduce
     with pytest.raises(NotImplementedError, match=r"call the function of torch.distributed"):
         FUNCTIONAL.all_reduce()
     with pytest.raises(AttributeError, match=r"has no attribute 'all_reduced'.*all_reduce"):

@@ -1,5 +1,6 @@
 """Data loading: datasets, samplers, and the DataLoader that turns them into batches."""
 
+from ...compat.absent import IterDataPipe as IterDataPipe, MapDataPipe as MapDataPipe
 from . import _utils as _utils, tar as tar
 from .collate import default_collate as default_collate, default_convert as default_convert
 from .dataloader import DataLoader as DataLoader

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from ...compat.absent import _InfiniteConstantSampler, _sharding_worker_init_fn  # noqa: F401 - libraries import them here
 from ...core.errors import CheckpointError
 from ...core.face import also_in
 from ...core.tensor import Tensor
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 # Names of PyTorch's file that libraries import, or write in annotations.
 _BaseDataLoaderIter, _SingleProcessDataLoaderIter = Batches, LocalBatches
 _DatasetKind = SimpleNamespace(Map=0, Iterable=1)
-__getattr__ = also_in(__package__ or "", "read_ahead")
+__getattr__ = also_in(__package__ or "", "read_ahead", "worker")
 
 T_co = TypeVar("T_co", covariant=True)
 

@@ -27,6 +27,7 @@ from .start_method import start_context, why_not_fork
 from .worker import NOTHING, SAMPLE, STARTING, Epoch, Name, Result, Start, Task, main
 
 MP_STATUS_CHECK_INTERVAL = 0.5  # seconds of one wait, between which an interrupt is seen in any thread
+HAS_NUMPY = True
 _ENDING = 5.0  # seconds that workers have to end by themselves
 _STARTING = 120.0  # seconds that a worker may take to import the program, where a timeout is given
 

@@ -24,10 +24,7 @@ from ...backend.cpu import threads
 from ...core import environment
 from .fetch import Read, Recipe
 from .packing import pack, unpack
-from .seeding import (
-    _generate_state,  # noqa: F401 - libraries import it from here
-    seed_worker,
-)
+from .seeding import seed_worker
 from .shared_memory import Segment, fill, spans
 
 _GRACE = 3.0  # seconds that a worker may go on after the program has ended
