@@ -3,6 +3,7 @@
 import copy
 
 import pytest
+from replicas import ranks
 
 import ddpgrad as torch
 import ddpgrad.distributed as dist
@@ -56,7 +57,6 @@ def test_backward_computes_a_checkpointed_part_again():
 
 def test_replicas_average_gradients_but_for_parts_left_out():
     def program():
-        dist.init_process_group()
         rank = dist.get_rank()
         found = []
         for wrap in (DistributedDataParallel, replicate):
@@ -69,17 +69,15 @@ def test_replicas_average_gradients_but_for_parts_left_out():
         model = build()
         replicate(model, ignored_modules=[model[2]])
         (rank * model(torch.ones(1, 2))).sum().backward()
-        dist.destroy_process_group()
         return found[0], model[2].bias.grad.item()
 
-    first, second = dist.simulate(program, 2)
+    first, second = ranks(2, program)
     assert first[0] == second[0]
     assert (first[1], second[1]) == (0.0, 1.0)
 
 
 def test_join_takes_what_can_be_joined():
     def program():
-        dist.init_process_group()
         model = DistributedDataParallel(nn.Linear(1, 1))
         with Join([model]):
             for _ in range(2 + dist.get_rank()):
@@ -88,7 +86,6 @@ def test_join_takes_what_can_be_joined():
             Join([torch.optim.SGD(model.parameters(), lr=0.1)])
         with pytest.raises(ValueError, match="at least one"):
             Join([])
-        dist.destroy_process_group()
         return model.module.bias.grad.item()
 
-    assert dist.simulate(program, 2) == [1.5, 1.5]
+    assert ranks(2, program) == [1.5, 1.5]

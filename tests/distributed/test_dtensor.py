@@ -5,6 +5,7 @@ import io
 import pickle
 
 import pytest
+from replicas import ranks
 
 import ddpgrad as torch
 import ddpgrad.distributed as dist
@@ -17,13 +18,7 @@ X = torch.arange(10.0).reshape(5, 2)
 
 
 def on_two_ranks(program):
-    def run():
-        dist.init_process_group()
-        found = program(dist.init_device_mesh("cpu", (2,)))
-        dist.destroy_process_group()
-        return found
-
-    return dist.simulate(run, 2)
+    return ranks(2, lambda: program(dist.init_device_mesh("cpu", (2,))))
 
 
 @pytest.mark.parametrize("placement", [Shard(0), Shard(1), Replicate()])

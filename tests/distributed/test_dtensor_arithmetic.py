@@ -1,6 +1,7 @@
 """What functions compute of tensors of which each rank has a part: values, gradients, and where results lie."""
 
 import pytest
+from replicas import ranks
 
 import ddpgrad as torch
 import ddpgrad.distributed as dist
@@ -31,13 +32,7 @@ EXPRESSIONS = {
 
 
 def on(count, program):
-    def run():
-        dist.init_process_group()
-        found = program(dist.init_device_mesh("cpu", (count,)))
-        dist.destroy_process_group()
-        return found
-
-    return dist.simulate(run, count)
+    return ranks(count, lambda: program(dist.init_device_mesh("cpu", (count,))))
 
 
 def test_a_sum_of_parts_stays_one_when_it_is_written_to():
@@ -168,7 +163,6 @@ def test_sequences_that_are_divided_stay_so_in_the_gradients_of_a_layer():
 
 def test_placements_on_two_dimensions_of_a_mesh():
     def run():
-        dist.init_process_group()
         mesh = dist.init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
         for places in (
             [Shard(0), Shard(0)],
@@ -197,9 +191,8 @@ def test_placements_on_two_dimensions_of_a_mesh():
             found.unscale_(optimizer)
             found.step(optimizer)
             assert torch.equal(z.full_tensor(), C)
-        dist.destroy_process_group()
 
-    dist.simulate(run, 4)
+    ranks(4, run)
 
 
 def test_writes_in_place_and_their_gradients():

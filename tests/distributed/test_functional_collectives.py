@@ -1,6 +1,7 @@
 """Collectives that return new tensors: their values, their gradients, and the groups that they take."""
 
 import pytest
+from replicas import ranks
 
 import ddpgrad as torch
 import ddpgrad.distributed as dist
@@ -8,13 +9,7 @@ import ddpgrad.distributed._functional_collectives as fc
 
 
 def on_two_ranks(program):
-    def run():
-        dist.init_process_group()
-        found = program(torch.arange(1.0, 5.0) * (dist.get_rank() + 1))
-        dist.destroy_process_group()
-        return found
-
-    return dist.simulate(run, 2)
+    return ranks(2, lambda: program(torch.arange(1.0, 5.0) * (dist.get_rank() + 1)))
 
 
 G = "0"  # the name of the default group

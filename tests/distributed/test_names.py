@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 import pytest
+from replicas import ranks
 
 import ddpgrad as torch
 import ddpgrad.distributed as dist
@@ -54,21 +55,18 @@ def test_a_grid_of_ranks():
 
 def test_objects_from_rank_to_rank():
     def run():
-        dist.init_process_group()
         got = [None, None]
         if dist.get_rank() == 0:
             dist.send_object_list([{"a": (1, b"x")}, None], dst=1)
         elif dist.get_rank() == 1:
             assert dist.recv_object_list(got) == 0
-        dist.destroy_process_group()
         return got
 
-    assert dist.simulate(run, 3)[1] == [{"a": (1, b"x")}, None]
+    assert ranks(3, run)[1] == [{"a": (1, b"x")}, None]
 
 
 def test_gathers_of_several_tensors():
     def run():
-        dist.init_process_group()
         rank = float(dist.get_rank())
         outputs = [[torch.empty(n) for n in (1, 3)] for _ in range(3)]  # a list a rank
         with pytest.raises(ValueError, match="need 3 output lists"):
@@ -76,10 +74,9 @@ def test_gathers_of_several_tensors():
         work = dist.all_gather_coalesced(outputs, [torch.full((n,), rank) for n in (1, 3)], async_op=True)
         work.synchronize()
         assert work.is_success()
-        dist.destroy_process_group()
         return [[t.tolist() for t in row] for row in outputs]
 
-    assert dist.simulate(run, 3)[1] == [[[0.0], [0.0] * 3], [[1.0], [1.0] * 3], [[2.0], [2.0] * 3]]
+    assert ranks(3, run)[1] == [[[0.0], [0.0] * 3], [[1.0], [1.0] * 3], [[2.0], [2.0] * 3]]
 
 
 def test_backends_by_name():
@@ -120,16 +117,14 @@ def test_ranks_that_share_a_process_cannot_use_nccl():
 
 def test_complex_numbers_are_summed_and_not_multiplied():
     def run():
-        dist.init_process_group()
         x = torch.full((2,), 1 + 2j)
         dist.all_reduce(x)
         for call in (dist.all_reduce, dist.reduce):
             with pytest.raises(ValueError, match="'product' is not defined for dtype complex64"):
                 call(x, **({"dst": 0} if call is dist.reduce else {}), op=dist.ReduceOp.PRODUCT)
-        dist.destroy_process_group()
         return x.tolist()
 
-    assert dist.simulate(run, 2) == [[2 + 4j, 2 + 4j]] * 2
+    assert ranks(2, run) == [[2 + 4j, 2 + 4j]] * 2
 
 
 def test_mpi_stands_for_what_carries_the_job():
@@ -195,29 +190,24 @@ OTHER_DTYPE = {
 @pytest.mark.parametrize("name", OTHER_DTYPE)
 def test_tensors_of_several_dtypes_are_refused_before_anything_is_sent(name):
     def program():
-        dist.init_process_group()
         with pytest.raises(ValueError, match="Found float16 and float32"):
             OTHER_DTYPE[name](torch.ones(2))
         dist.barrier()
-        dist.destroy_process_group()
 
-    dist.simulate(program, 2)
+    ranks(2, program)
 
 
 def test_complex_numbers_are_summed_beside_real_ones():
     def program():
-        dist.init_process_group()
         both = [torch.ones(2), torch.full((1,), 1 + 2j)]
         dist.all_reduce_coalesced(both)
-        dist.destroy_process_group()
         return [t.tolist() for t in both]
 
-    assert dist.simulate(program, 2) == [[[2.0, 2.0], [2 + 4j]]] * 2
+    assert ranks(2, program) == [[[2.0, 2.0], [2 + 4j]]] * 2
 
 
 def test_methods_of_a_group_take_options():
     def program():
-        dist.init_process_group()
         world, rank = dist.group.WORLD, dist.get_rank()
         opts = dist.ScatterOptions()
         opts.rootRank = 1
@@ -233,7 +223,6 @@ def test_methods_of_a_group_take_options():
         room = [[torch.zeros(1), torch.zeros(1)] if rank == 0 else []]
         world.gather(room, [got], dist.GatherOptions()).wait()
         names = world.group_name, dist.new_group([0, 1]).group_name
-        dist.destroy_process_group()
         return [
             got.item(),
             most.item(),
@@ -243,7 +232,7 @@ def test_methods_of_a_group_take_options():
             names,
         ]
 
-    first, second = dist.simulate(program, 2)
+    first, second = ranks(2, program)
     assert first[:5] == [1.0, 1.0, 1.0, [1.0, 2.0], [1.0, 2.0]]
     assert second[:5] == [2.0, 1.0, 1.0, [1.0, 2.0], []]
     assert first[5] == second[5]
@@ -252,18 +241,15 @@ def test_methods_of_a_group_take_options():
 
 def test_objects_of_all_ranks_need_room():
     def program():
-        dist.init_process_group()
         with pytest.raises(IndexError, match="room for 2 objects, got 0"):
             dist.all_gather_object([], 1)
-        dist.destroy_process_group()
 
-    dist.simulate(program, 2)
+    ranks(2, program)
 
 
 @pytest.mark.parametrize("later", [False, True])
 def test_a_static_graph_may_leave_parameters_unused(later):
     def program():
-        dist.init_process_group()
         layers = torch.nn.ModuleList([torch.nn.Linear(2, 2) for _ in range(2)])
         layers.forward = lambda x: layers[0](x)
         model = torch.nn.parallel.DistributedDataParallel(layers, static_graph=not later)
@@ -271,11 +257,9 @@ def test_a_static_graph_may_leave_parameters_unused(later):
             model._set_static_graph()
         for _ in range(2):
             model(torch.ones(1, 2) * (dist.get_rank() + 1)).sum().backward()
-        grad = layers[0].weight.grad.tolist(), layers[1].weight.grad
-        dist.destroy_process_group()
-        return grad
+        return layers[0].weight.grad.tolist(), layers[1].weight.grad
 
-    assert dist.simulate(program, 2) == [([[3.0, 3.0], [3.0, 3.0]], None)] * 2
+    assert ranks(2, program) == [([[3.0, 3.0], [3.0, 3.0]], None)] * 2
 
 
 class Chosen:
@@ -287,33 +271,27 @@ class Chosen:
 
 def test_objects_may_hold_tensors_and_sets():
     def program():
-        dist.init_process_group()
         rank, found = dist.get_rank(), [None] * 2
         lists = [{rank, 7}, torch.full((2,), float(rank))]
         dist.all_gather_object(found, {"rows": torch.arange(rank + 1), "seen": {rank}})
         dist.broadcast_object_list(lists, src=1)
-        dist.destroy_process_group()
         return [(one["rows"].tolist(), one["seen"]) for one in found], lists[0], lists[1].tolist()
 
     gathered = [([0], {0}), ([0, 1], {1})]
-    assert dist.simulate(program, 2) == [(gathered, {1, 7}, [1.0, 1.0])] * 2
+    assert ranks(2, program) == [(gathered, {1, 7}, [1.0, 1.0])] * 2
 
 
 def test_objects_of_other_classes_need_leave():
     def program():
-        dist.init_process_group()
         found = [None] * 2
-        try:
-            dist.all_gather_object(found, Chosen(dist.get_rank()))
-        finally:
-            dist.destroy_process_group()
+        dist.all_gather_object(found, Chosen(dist.get_rank()))
         return [one.rank for one in found]
 
     with pytest.raises(TypeError, match=r"Chosen is no plain data.*allow_pickle\(\) on all ranks"):
-        dist.simulate(program, 2)
+        ranks(2, program)
     dist.allow_pickle()
     try:
-        assert dist.simulate(program, 2) == [[0, 1]] * 2
+        assert ranks(2, program) == [[0, 1]] * 2
     finally:
         dist.allow_pickle(False)
 
@@ -354,7 +332,6 @@ def test_a_recorded_function_writes_its_failure_where_torchrun_reads_it(tmp_path
 
 def test_dimensions_that_are_one_are_known_to_the_whole_mesh():
     def program():
-        dist.init_process_group()
         mesh = dist.init_device_mesh("cpu", (2, 1, 2), mesh_dim_names=("replicate", "shard", "tp"))
         mesh["replicate", "shard"]._flatten("dp")
         told = [mesh["dp"].mesh.tolist(), mesh["dp", "tp"].mesh.tolist(), mesh["tp"]._get_root_mesh() is mesh]
@@ -364,8 +341,7 @@ def test_dimensions_that_are_one_are_known_to_the_whole_mesh():
         for names, error in ((("tp", "dp"), KeyError), (("dp", "shard"), RuntimeError), ("pp", KeyError)):
             with pytest.raises(error):
                 mesh[names]
-        dist.destroy_process_group()
         return told
 
     whole = [[0, 1], [2, 3]]
-    assert dist.simulate(program, 4) == [[[r % 2, r % 2 + 2], whole, True] for r in range(4)]
+    assert ranks(4, program) == [[[r % 2, r % 2 + 2], whole, True] for r in range(4)]

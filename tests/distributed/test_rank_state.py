@@ -10,6 +10,7 @@ import weakref
 from collections import deque
 
 import pytest
+from replicas import ranks
 
 import ddpgrad as torch
 import ddpgrad.distributed as dist
@@ -41,6 +42,7 @@ SHARED = {
     "backend.registry._by_kind": "backends, which have no state",
     "backend.registry._tables": "tables of kernels, which have no state",
     "compat.settings._said": "warnings that the process has shown",
+    "compat.switches.counters": "what a compiler would have counted: nothing",
     "core.classes.classes": "classes of tensors by those of arrays, which modules register at import",
     "core.classes.plain": "likewise",
     "core.modes.inferring": "whether any thread is in inference mode; which one is per thread",
@@ -49,13 +51,16 @@ SHARED = {
     "core.rank_local._all": "where the ranks' own values are",
     "core.spans.long_waits": "by rank",
     "distributed.fsdp.graph_places._groups": "groups of all ranks, by the address of their memory",
+    "distributed.checkpoint.metadata_file._classes": "classes that files may have, which modules declare at import",
     "distributed.debug_level._chosen": "a level that programs set and read back, and that switches nothing",
     "distributed.protocol.progress._hosted": "by rank",
     "distributed.ranks.rank_environment._undo": "what the process was before it was shared by ranks",
     "distributed.transports.base._joined": "transports, of which a fork is to use none",
+    "distributed.transports.base._movers": "transports of the process, each moved on by whoever waits on another",
     "extras.fx.patching._patchers": "whether anything is traced; other threads' calls, without proxies, are the ordinary ones",
     "extras.fx.patching._wrapped_fns_to_patch": "functions that programs mark at import, by name",
     "files.safe_globals._allowed": "what the program lets files name, as in PyTorch",
+    "files.safe_globals._places": "classes by their places in PyTorch, which modules declare at import",
     "files.settings._options": "what the program sets around save and load, as in PyTorch",
     "files.settings._packages": "how the program names places in files, as in PyTorch",
     "library._ops": "ops that programs define at import, by name",
@@ -146,14 +151,7 @@ def test_what_is_global_in_pytorch_is_the_ranks_own():
         torch.set_default_dtype(torch.float32)
         return found
 
-    def run():
-        dist.init_process_group()
-        try:
-            return program()
-        finally:
-            dist.destroy_process_group()
-
-    first, second = dist.simulate(run, 2)
+    first, second = ranks(2, program)
     assert first[0] is torch.float32 and second[0] is torch.float64
     assert first[1] != second[1]
     assert (first[2], second[2]) == (False, True)
@@ -162,15 +160,12 @@ def test_what_is_global_in_pytorch_is_the_ranks_own():
 
 def test_64_ranks_of_a_small_model():
     def program():
-        dist.init_process_group()
         torch.manual_seed(0)
         model = DDP(nn.Linear(8, 4))
         model(torch.full((2, 8), float(dist.get_rank()))).sum().backward()
-        grad = model.module.weight.grad[0, 0].item()
-        dist.destroy_process_group()
-        return grad
+        return model.module.weight.grad[0, 0].item()
 
-    assert dist.simulate(program, 64) == [2 * 31.5] * 64
+    assert ranks(64, program) == [2 * 31.5] * 64
 
 
 @pytest.mark.parametrize("only_rank", [None, 0, 2])

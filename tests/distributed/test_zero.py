@@ -195,9 +195,7 @@ def test_what_decides_about_gradients_after_backward_does_not_go_with_updates_wi
 )
 def test_no_parameters_are_refused(given, error, text):
     def program():
-        dist.init_process_group()
         with pytest.raises(error, match=text):
             ZeroRedundancyOptimizer(given, torch.optim.SGD, lr=0.1)
-        dist.destroy_process_group()
 
-    dist.simulate(program, 2)
+    ranks(2, program)

@@ -35,8 +35,10 @@ def declare(module: str, *classes: type) -> None:
 
 
 for _home in (metadata, planner, storage):
-    _own = [v for v in vars(_home).values() if isinstance(v, type) and v.__module__ == _home.__name__]
-    declare(_home.__name__.rpartition(".")[2], *_own)
+    declare(
+        _home.__name__.rpartition(".")[2],
+        *(v for v in vars(_home).values() if isinstance(v, type) and v.__module__ == _home.__name__),
+    )
 
 
 def dumped(described: Metadata) -> bytes:
