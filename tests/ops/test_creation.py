@@ -170,6 +170,9 @@ def test_draws_of_dtypes_that_cannot_hold_them_are_refused():
         torch.randperm(300, dtype=torch.uint8)
     with pytest.raises(NotImplementedError, match="randperm"):
         torch.randperm(5, dtype=torch.bool)
+    assert torch.randperm(2049, dtype=torch.float16).sort()[0][-1] == 2048
+    with pytest.raises(RuntimeError, match="n is too large"):
+        torch.randperm(2050, dtype=torch.float16)
     with pytest.raises(NotImplementedError, match="poisson"):
         torch.poisson(torch.ones(2, dtype=torch.int64))
     with pytest.raises(TypeError):

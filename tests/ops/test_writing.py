@@ -145,6 +145,8 @@ def test_lists_are_written_in_place_like_their_tensors():
     assert whole[0].tolist() == [4, 6]
     with pytest.raises(TypeError, match="element of type float at pos 1"):
         torch._foreach_exp_([torch.ones(1), 1.0])
+    with pytest.raises(RuntimeError, match="expected to be 0 dim"):
+        torch._foreach_mul(whole, torch.tensor([2, 3]))
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])

@@ -109,6 +109,10 @@ def randperm(n: int, *, generator: Generator | None = None, dtype: Any = None) -
     kind = dtypes.of(dtype or dtypes.int64)
     if kind.category in (0, 3):
         raise NotImplementedError(f'"randperm" not implemented for {kind.name}')
+    if kind.is_floating_point and n > largest_whole(kind) + 1:
+        raise RuntimeError(
+            f"n is too large for result tensor type: '{kind.name}' does not hold all of 0 … {n - 1}"
+        )
     within(kind, 0, max(n, 1))
     return _cast(_source(generator).permutation(n), kind.numpy)
 

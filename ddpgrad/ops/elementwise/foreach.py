@@ -101,6 +101,10 @@ def _each(value: Any, count: int, last: bool) -> Sequence[Any]:
     """`value` for each of `count` tensors; `last` for an argument after two others, or a named one."""
     if last and isinstance(value, Tensor) and value.ndim == 1:
         value = value.tolist()  # the scalars of addcdiv and addcmul
+    if isinstance(value, Tensor) and value.ndim:
+        raise RuntimeError(
+            f"scalar tensor expected to be 0 dim but it has {value.ndim} dimensions and {value.numel()} elements."
+        )
     if not isinstance(value, (list, tuple)):
         return [value] * count
     if len(value) == count:
