@@ -4,6 +4,7 @@ import copy
 import io
 import pickle
 import tracemalloc
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -75,6 +76,14 @@ def test_every_way_to_make_one():
         assert t.is_meta and not t.is_cpu and not t.is_cuda and t.device == torch.device("meta")
         assert (t.shape, t.dtype, t.stride(), t.nbytes) == ((2, 3), torch.float32, (3, 1), 24)
     assert made[0].untyped_storage().nbytes() == 24 and made[0].data_ptr() == 0
+
+
+def test_threads_have_a_default_device_of_their_own():
+    with ThreadPoolExecutor(1) as thread, torch.device("meta"):
+        assert thread.submit(torch.ones, 2).result().tolist() == [1.0, 1.0]
+        thread.submit(torch.set_default_device, "meta").result()
+        assert thread.submit(torch.ones, 2).result().is_meta
+    assert torch.ones(2).is_cpu
 
 
 def test_views_lie_where_they_would():

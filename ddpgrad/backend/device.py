@@ -68,11 +68,11 @@ class Device:
 
     def __enter__(self) -> Device:
         """Make this the default device of a `with` block."""
-        _defaults.get().append(self)
+        _defaults.devices.append(self)
         return self
 
     def __exit__(self, *exc: object) -> None:
-        _defaults.get().pop()
+        _defaults.devices.pop()
 
 
 CPU = Device("cpu")
@@ -81,29 +81,36 @@ META = Device("meta")
 float32_precision: RankLocal[str] = RankLocal(lambda: "highest")
 """'highest', or 'high' or 'medium' where GPUs may round the operands of float32 products to TF32."""
 
-# The default device of this rank, below those of the `with` blocks that it is in.
-_defaults: RankLocal[list[Device]] = RankLocal(lambda: [CPU])
+
+class _Defaults(threading.local):
+    """The default device of a thread, below those of the `with` blocks that it is in."""
+
+    def __init__(self) -> None:
+        self.devices = [CPU]
+
+
+_defaults = _Defaults()
 
 
 def default() -> Device:
-    """Where new tensors of this rank go."""
-    return _defaults.get()[-1]
+    """Where new tensors of this thread go."""
+    return _defaults.devices[-1]
 
 
 def chosen() -> Device | None:
-    """Where the program wants new tensors of this rank; None where it has not said."""
-    found = _defaults.get()
+    """Where the program wants new tensors of this thread; None where it has not said."""
+    found = _defaults.devices
     return None if len(found) == 1 and found[0] is CPU else found[-1]
 
 
 def get_default_device() -> Device:
-    """The device on which new tensors of this rank are made."""
+    """The device on which new tensors of this thread are made."""
     return of(default())
 
 
 def set_default_device(device: Any) -> None:
-    """Make new tensors of this rank on `device`; None means the CPU."""
-    _defaults.get()[0] = CPU if device is None else Device(device)
+    """Make new tensors of this thread on `device`; None means the CPU. Other threads have a default of their own."""
+    _defaults.devices[0] = CPU if device is None else Device(device)
 
 
 _chosen_cuda: RankLocal[int | None] = RankLocal(lambda: None)
