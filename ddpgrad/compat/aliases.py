@@ -140,6 +140,8 @@ PAGES = {
     "distributed.launcher": "from ..launcher.elastic import LaunchConfig, elastic_launch, launch_agent",
     "distributed.optim": "from ..distributed.algorithms.model_averaging import PostLocalSGDOptimizer\n"
     "from ..distributed.ddp.zero import ZeroRedundancyOptimizer\nfrom ..compat.absent import DistributedOptimizer",
+    "distributed._composable.replicate_with_fsdp": "from ..distributed.fsdp.fully_shard import replicate\n"
+    "from ..distributed.fsdp.sharded_module import ReplicateModule",
     "distributed._composable.fsdp": "from ..distributed.fsdp import *",
     "distributed.fsdp.sharded_grad_scaler": "from ..amp import GradScaler as ShardedGradScaler",
     "distributed._tensor": "from ..distributed.tensor import *",

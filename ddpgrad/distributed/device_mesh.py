@@ -240,6 +240,13 @@ class DeviceMesh:
             self._parts[size] = _line(lines, use_local_synchronization=True)
         return self._parts[size]
 
+    def _with_one(self) -> DeviceMesh:
+        """The same ranks with a last dimension of one rank. All of them call it, the first time together."""
+        groups, along = [*self._groups, self._divided(1)], [*self._dims_of_root(), ()]
+        return _mesh(
+            DeviceMesh, self.device_type, self._ranks[..., None], groups, None, self._get_root_mesh(), along
+        )
+
     def __eq__(self, other: object) -> bool:
         """Whether `other` has the same ranks in the same places, by the same names."""
         return (

@@ -11,6 +11,7 @@ import ddpgrad.distributed.checkpoint as dcp
 import ddpgrad.nn.functional as F
 from ddpgrad import nn
 from ddpgrad.distributed._composable import replicate
+from ddpgrad.distributed._composable.replicate_with_fsdp import replicate as keep_replicas
 from ddpgrad.distributed.checkpoint.state_dict import (
     StateDictOptions,
     get_model_state_dict,
@@ -98,6 +99,39 @@ def test_two_steps_are_those_of_one_rank(shape):
     for step, wanted in enumerate(STEPS):
         of_ranks = torch.stack([steps[step] for steps in found])
         torch.testing.assert_close(of_ranks.mean(0), wanted, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("tensor_parallel", [False, True])
+def test_replicas_of_whole_parameters_train_as_one_rank(tensor_parallel):
+    def program():
+        mesh = named((2, 2))["shard"] if tensor_parallel else dist.init_device_mesh("cpu", (4,))
+        model = copy.deepcopy(MODEL)
+        if tensor_parallel:
+            parallelize_module(model, named((2, 2))["tp"], PLAN)
+        keep_replicas(model[2], mesh=mesh)
+        keep_replicas(model, mesh=mesh)
+        assert type(model).__name__ == "ReplicateSequential" and type(model[:1]) is nn.Sequential
+        weight = model[2].weight
+        assert weight.placements == (Replicate(), *(Shard(0),) * tensor_parallel)
+        assert tensor_parallel or weight.device_mesh == mesh
+        found = trained(model, WORDS.chunk(mesh.size())[mesh.get_local_rank()])
+        assert weight.grad.placements == weight.placements
+        assert_like_one_rank(model)
+        return found
+
+    found = ranks(4, program)
+    for step, wanted in enumerate(STEPS):
+        torch.testing.assert_close(
+            torch.stack([f[step] for f in found]).mean(0), wanted, rtol=1e-5, atol=1e-6
+        )
+
+
+def test_replicate_takes_a_mesh_of_one_dimension():
+    def program():
+        with pytest.raises(ValueError, match="1D DeviceMesh"):
+            keep_replicas(nn.Linear(1, 1), mesh=named((2, 2)))
+
+    ranks(4, program)
 
 
 @pytest.mark.parametrize("wrap", [DDP, replicate])

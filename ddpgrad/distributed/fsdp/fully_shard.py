@@ -28,7 +28,7 @@ from .beginning import device_kind
 from .group import Group
 from .member import Member
 from .policies import CPUOffloadPolicy, MixedPrecisionPolicy, OffloadPolicy
-from .sharded_module import FSDPModule, class_of
+from .sharded_module import FSDPModule, ReplicateModule, class_of
 from .state import State, states_below
 
 M = TypeVar("M", bound=Module | list[Any])
@@ -79,14 +79,80 @@ def fully_shard(
     Raises ValueError for what cannot be sharded, RuntimeError for what is already, MismatchError where ranks differ.
     """
     modules = _checked(module)
-    policy = mp_policy or MixedPrecisionPolicy()
+    mesh = _mesh_for(modules, mesh)
+    if mesh.ndim > 2:
+        raise ValueError(f"fully_shard expects a 1D or 2D DeviceMesh but got {mesh}")
+    checked_action("fully_shard", nonfinite_gradients)
+    _form(
+        modules,
+        FSDPModule,
+        mesh,
+        None,
+        reshard_after_forward,
+        shard_placement_fn,
+        mp_policy,
+        offload_policy,
+        ignored_params,
+        nonfinite_gradients,
+    )
+    return module
+
+
+def replicate(
+    module: M,
+    *,
+    mesh: DeviceMesh | None = None,
+    mp_policy: MixedPrecisionPolicy | None = None,
+    offload_policy: OffloadPolicy | None = None,
+    ignored_params: Iterable[Tensor] | None = None,
+) -> M:
+    """As `fully_shard`, where every rank of `mesh`, which has one dimension, keeps all: parameters are DTensors and `Replicate()`.
+
+    It averages as DistributedDataParallel does, with the methods and precisions of `fully_shard`. What tensor parallelism has
+    divided on another dimension of the mesh stays so.
+    """
+    modules = _checked(module)
+    mesh = _mesh_for(modules, mesh)
+    if mesh.ndim != 1:
+        raise ValueError(f"replicate expects a 1D DeviceMesh but got {mesh}")
+    _form(
+        modules,
+        ReplicateModule,
+        mesh._with_one(),
+        mesh,
+        False,
+        None,
+        mp_policy,
+        offload_policy,
+        ignored_params,
+        None,
+    )
+    return module
+
+
+def _mesh_for(modules: Sequence[Module], mesh: DeviceMesh | None) -> DeviceMesh:
+    """`mesh`, or that of all ranks."""
     if mesh is None:
         if not is_initialized():
             init_process_group()
         mesh = init_device_mesh(device_kind(modules[0]), (get_world_size(),))
-    if mesh.ndim > 2:
-        raise ValueError(f"fully_shard expects a 1D or 2D DeviceMesh but got {mesh}")
-    checked_action("fully_shard", nonfinite_gradients)
+    return mesh
+
+
+def _form(
+    modules: list[Module],
+    kind: type[FSDPModule],
+    mesh: DeviceMesh,
+    replicas: DeviceMesh | None,
+    reshard_after_forward: Any,
+    shard_placement_fn: Callable[[Parameter], Shard | None] | None,
+    mp_policy: MixedPrecisionPolicy | None,
+    offload_policy: OffloadPolicy | None,
+    ignored_params: Iterable[Tensor] | None,
+    nonfinite_gradients: str | None,
+) -> None:
+    """Make the parameters of `modules` a group. replicas: on which mesh all ranks have all of them, if they do."""
+    policy = mp_policy or MixedPrecisionPolicy()
     reshards, few = _after_forward(reshard_after_forward, mesh)
     c = mesh._flatten().get_group().communicator
     found = _own_parameters(modules, {id(p) for p in ignored_params or ()}, mesh)
@@ -105,7 +171,7 @@ def fully_shard(
     broadcast(c, [part for part in parts if not part.is_meta], "parameters and buffers of rank 0")
     by_dtype: dict[Any, list[Member]] = {}
     for name, (p, places) in found.items():
-        member = Member(name, places, p, layouts[name], gpu is not None)
+        member = Member(name, places, p, layouts[name], gpu is not None, replicas)
         by_dtype.setdefault(p.dtype, []).append(member)
     groups = [Group(members, policy, reshards is not False, few, gpu) for members in by_dtype.values()]
     if gpu is not None:
@@ -115,9 +181,8 @@ def fully_shard(
     state = State(modules, groups, policy, mesh, reshards, nonfinite_gradients)
     for part in modules:
         vars(part)["_fsdp_state"] = state
-        part.__class__ = class_of(type(part))
+        part.__class__ = class_of(type(part), kind)
     state.listen()
-    return module
 
 
 def _checked(module: Any) -> list[Module]:

@@ -14,7 +14,7 @@ from ...nn.parameter import Parameter
 from ..device_mesh import DeviceMesh
 from ..tensor.dtensor import DTensor, ShardedParameter
 from ..tensor.exchange import fresh
-from ..tensor.layout import AnyShard, Layout, _StridedShard, layout_of
+from ..tensor.layout import REPLICATE, AnyShard, Layout, _StridedShard, layout_of
 from ..tensor.parts import Withheld, placed, plain
 
 
@@ -22,7 +22,7 @@ class Member:
     """One parameter: its rows, and what stands for it while it is gathered.
 
     layout: how it is divided among the ranks of the mesh of `fully_shard`; of a DTensor this rank's part of it is. within: how the
-    DTensor lies on its own mesh, and lies: how it does on both. places: the modules that have it, with their names for it.
+    DTensor lies on its own mesh, and lies: how it does on both. replicas: on which mesh all ranks have all of it, if they do. places: the modules that have it, with their names for it.
     index: its number among all below the root. part: where its rows lie in what a rank sends; whole: where all of it lies in
     the gathered memory, both counted in elements.
     """
@@ -44,11 +44,18 @@ class Member:
     )
 
     def __init__(
-        self, name: str, places: list[tuple[Module, str]], p: Any, layout: Layout, on_host: bool = False
+        self,
+        name: str,
+        places: list[tuple[Module, str]],
+        p: Any,
+        layout: Layout,
+        on_host: bool = False,
+        replicas: DeviceMesh | None = None,
     ) -> None:
         self.name, self.places, self.layout = name, places, layout
         self.within: Layout | None = p._layout if isinstance(p, DTensor) else None
-        self.lies = layout if self.within is None else _both(layout, self.within)
+        outer = layout if replicas is None else layout_of(replicas, [REPLICATE], layout.shape)
+        self.lies = outer if self.within is None else _both(outer, self.within)
         self.sharded: ShardedParameter = self.divided(p, on_host)
         self.gathered: Parameter
         self.absent: Absent  # what `gathered` has while it is not gathered

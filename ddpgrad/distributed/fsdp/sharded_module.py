@@ -18,17 +18,19 @@ from .state import State, state_of, states_below
 
 
 @functools.cache
-def class_of(cls: type) -> type:
-    """The class that a module of class `cls` becomes."""
-    return type(f"FSDP{cls.__name__}", (FSDPModule, cls), {"__module__": cls.__module__})
+def class_of(cls: type, kind: type[FSDPModule]) -> type:
+    """The class that a module of class `cls` becomes, which is of `kind`, too."""
+    return type(f"{kind.prefix}{cls.__name__}", (kind, cls), {"__module__": cls.__module__})
 
 
 class FSDPModule(Module):
     """What a module is in addition after `fully_shard`. All its methods are called on all ranks alike."""
 
+    prefix = "FSDP"  # of names of classes
+
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
         """A module of the class that this one had before: a slice of a Sequential is not sharded by itself."""
-        return cls.__mro__[2](*args, **kwargs)
+        return cls.__mro__[cls.__mro__.index(FSDPModule) + 1](*args, **kwargs)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> NoReturn:
         raise TypeError(
@@ -185,6 +187,12 @@ class FSDPModule(Module):
     def _groups(self, recurse: bool) -> list[Group]:
         states = states_below(self) if recurse else [state_of(self)]
         return [group for state in states for group in state.groups]
+
+
+class ReplicateModule(FSDPModule):
+    """What a module is in addition after `replicate`."""
+
+    prefix = "Replicate"
 
 
 class UnshardHandle:
