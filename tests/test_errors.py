@@ -1,10 +1,14 @@
 """Golden texts of mistakes: PyTorch's kind of exception, and what to do. The commonest are those of `docs/errors.md`."""
 
+import contextlib
+import gc
+import weakref
 from collections.abc import Callable
 
 import pytest
 
 import ddpgrad as torch
+import ddpgrad.nn.functional as F
 from ddpgrad import errors, nn
 
 
@@ -91,3 +95,17 @@ def test_exceptions_are_pytorchs_kinds():
     for name in ("DeviceError", "GraphError", "DistributedError", "CheckpointError", "LaunchError"):
         assert issubclass(getattr(errors, name), errors.DdpgradError)
         assert f"+-- {name}" in (errors.__doc__ or "")
+
+
+@pytest.mark.parametrize("call", [lambda x: F.linear(x, torch.ones(2, 9)), lambda x: x @ torch.ones(9)])
+def test_an_error_that_is_caught_keeps_no_tensor(call):
+    x = torch.ones(3, 4, requires_grad=True).exp()
+    kept = weakref.ref(x)
+    gc.disable()  # memory is to be there at once, as for a program that tries a smaller batch
+    try:
+        with contextlib.suppress(RuntimeError):
+            call(x)
+        del x
+        assert kept() is None
+    finally:
+        gc.enable()

@@ -144,9 +144,14 @@ def answer(
 ) -> Any:
     """`ask` after a call with these arguments has failed; raises `error` if there is nobody to ask."""
     found = overloaded(arguments_of(args, kwargs))
-    if not found and not in_mode():
-        raise error
-    return ask(function, args, kwargs, found, error)
+    try:
+        if not found and not in_mode():
+            raise error
+        return ask(function, args, kwargs, found, error)
+    finally:
+        del (
+            error
+        )  # else it and this frame would keep one another, and all that the frames of its traceback have
 
 
 def leaving_unknown(call: Callable[..., Any]) -> Callable[..., Any]:

@@ -238,9 +238,12 @@ def _share(work: Work, length: int, count: int) -> bool:
             errors.append(helper.error(part) if there else _error_of(*part))
     finally:
         watching.compiled("unlock")(state)
-    for error in errors:
-        if error is not None:
-            raise error
+    failed = next((error for error in errors if error is not None), None)
+    try:
+        if failed is not None:
+            raise failed
+    finally:
+        del errors, failed  # which would keep this frame, and it them
     return True
 
 
