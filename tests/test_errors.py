@@ -109,3 +109,19 @@ def test_an_error_that_is_caught_keeps_no_tensor(call):
         assert kept() is None
     finally:
         gc.enable()
+
+
+WITHOUT_MEMORY: dict[str, Callable[[], object]] = {
+    "made": lambda: torch.zeros(2**60),
+    "drawn": lambda: torch.randn(2**60),
+    "an op": lambda: torch.ones(1).expand(2**50) + 1,
+    "backward": lambda: torch.ones(1).expand(2**50).requires_grad_()[0].backward(),
+}
+
+
+@pytest.mark.parametrize("call", WITHOUT_MEMORY.values(), ids=WITHOUT_MEMORY.keys())
+def test_too_little_memory_of_the_host_is_a_runtime_error(call):
+    """Programs that look for a batch that fits catch it, and look for these words."""
+    with pytest.raises(RuntimeError, match="DefaultCPUAllocator: can't allocate memory") as caught:
+        call()
+    assert isinstance(caught.value, MemoryError)

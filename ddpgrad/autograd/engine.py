@@ -13,6 +13,7 @@ from typing import Any
 
 from ..core import spans
 from ..core.dispatching import is_told, telling
+from ..core.errors import out_of_memory
 from ..core.taping import Tape, taping
 from ..core.tensor import Tensor
 from ..core.upcalls import run_node, tensor_vocabulary
@@ -79,6 +80,8 @@ def _run(
         found = walk.run(roots, grads, inputs, accumulate)
         walk.end(call_back)
         return found
+    except MemoryError as error:
+        raise out_of_memory("backward", error) from error
     finally:
         mode.enabled = previous
         leave_hooks(entered)  # what an unpack hook has entered holds no longer than the pass, as in PyTorch

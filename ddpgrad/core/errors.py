@@ -3,7 +3,7 @@
     RuntimeError
     +-- DdpgradError                 base of everything below
         +-- DeviceError              unknown or absent device, tensors on different devices
-        +-- OutOfMemoryError         a GPU's memory does not suffice
+        +-- OutOfMemoryError         a GPU's or the host's memory does not suffice
         +-- CaptureError             what is done while a CUDA graph is captured cannot be part of it
         +-- KernelMissingError       an op has no kernel for a device
         +-- NoElementsError          what is asked of a tensor on meta depends on its elements
@@ -48,7 +48,7 @@ class DeviceError(DdpgradError):
 
 
 class OutOfMemoryError(DdpgradError, MemoryError):
-    """A GPU's memory does not suffice for an array."""
+    """A GPU's memory, or the host's, does not suffice for an array."""
 
 
 class CaptureError(DdpgradError):
@@ -119,3 +119,12 @@ def warn_program(message: str, category: type[Warning] = UserWarning) -> None:
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
         level, frame = level + 1, frame.f_back
     warnings.warn(message, category, stacklevel=level)
+
+
+def out_of_memory(name: str, error: MemoryError) -> OutOfMemoryError:
+    """NumPy's `error` in function `name` as what PyTorch's programs look for."""
+    if isinstance(error, OutOfMemoryError):
+        return error
+    return OutOfMemoryError(
+        f"{name}(): DefaultCPUAllocator: can't allocate memory: not enough memory. {error}"
+    )

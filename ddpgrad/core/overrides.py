@@ -28,6 +28,7 @@ from .dispatching import (
     telling,
     told_members,
 )
+from .errors import out_of_memory
 from .modes import function_modes
 from .tensor import Tensor
 
@@ -217,6 +218,8 @@ def asking_modes(function: C) -> C:
                 return ask(call, args, kwargs)
         try:
             return function(*args, **kwargs)
+        except MemoryError as error:
+            raise out_of_memory(function.__name__, error) from error
         except (AttributeError, TypeError, RuntimeError, ValueError) as error:
             if not is_overridden(args, kwargs):
                 raise

@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...backend.registry import SparseArray, backend_for
-from ...core.errors import DdpgradError, DeviceError, LinAlgError, NoElementsError, OutOfMemoryError
+from ...core.errors import (
+    DdpgradError,
+    DeviceError,
+    LinAlgError,
+    NoElementsError,
+    OutOfMemoryError,
+    out_of_memory,
+)
 from ...core.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -52,6 +59,8 @@ def explain(op: Op, args: Sequence[Any], error: Exception) -> Exception:
     """The exception to raise instead of `error`: same kind where PyTorch has the same kind."""
     if isinstance(error, MemoryError) and type(error).__module__.startswith("cupy"):
         return OutOfMemoryError(f"{said(op)}(): CUDA out of memory. {error}")
+    if isinstance(error, MemoryError):
+        return out_of_memory(said(op), error)
     tensors = [a for a in _flatten(args) if isinstance(a, Tensor)]
     sparse = any(isinstance(t._array, SparseArray) for t in tensors)
     if sparse and op.name in _SAID and type(error) is NotImplementedError:
@@ -61,9 +70,7 @@ def explain(op: Op, args: Sequence[Any], error: Exception) -> Exception:
             f"Could not run 'aten::{said(op)}' with arguments from the 'SparseCPU' backend: {said(op)} is not defined for "
             f"sparse tensors here. Call to_dense() first. ({error})"
         )
-    if isinstance(error, (DdpgradError, NotImplementedError, MemoryError)) and not isinstance(
-        error, NoElementsError
-    ):
+    if isinstance(error, (DdpgradError, NotImplementedError)) and not isinstance(error, NoElementsError):
         return error
     for withheld in (t._array for t in tensors if hasattr(t._array, "why")):  # no kernel may take it
         return NotImplementedError(f"{said(op)}: {withheld.why}")
