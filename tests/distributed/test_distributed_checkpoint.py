@@ -340,3 +340,35 @@ def test_older_names_save_and_load(tmp_path: Path):
     with pytest.warns(FutureWarning, match="Please use `load`"):
         dcp.load_state_dict(state, dcp.FileSystemReader(tmp_path / "c"), no_dist=True)
     assert state["a"].tolist() == [1, 1]
+
+
+@pytest.mark.filterwarnings("ignore:torch.compile has no effect")
+def test_state_dicts_are_those_of_compiled_modules_and_of_parts_and_miss_nothing():
+    def built() -> tuple[nn.Module, torch.optim.Optimizer]:
+        model = perceptron()
+        return model, torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+
+    model, optimizer = built()
+    names = list(model.state_dict())
+    compiled = torch.compile(model)
+    model[0] = torch.compile(model[0])  # type: ignore[index]
+    state = sd.get_model_state_dict(compiled)
+    assert list(state) == names
+    halves = {name: value / 2 for name, value in state.items()}
+    assert not any(sd.set_model_state_dict(compiled, halves))
+    assert all(torch.equal(value, halves[name]) for name, value in sd.get_model_state_dict(compiled).items())
+    assert list(sd.get_model_state_dict(model, submodules={model[2]})) == names[2:]  # type: ignore[index]
+    short = sd.StateDictOptions(keep_submodule_prefixes=False)
+    assert list(sd.get_model_state_dict(model, submodules={model[2]}, options=short)) == ["weight", "bias"]  # type: ignore[index]
+
+    model(torch.ones(1, 6)).sum().backward()
+    assert (
+        sd.get_optimizer_state_dict(compiled, optimizer)["state"] == {}
+    )  # the gradients stay for the first step
+    optimizer.step()
+    optim = sd.get_optimizer_state_dict(compiled, optimizer)
+    assert list(optim["state"]) == names
+    del optim["state"][names[1]]
+    with pytest.raises(RuntimeError, match=f"Missing optimizer state for parameter '{names[1]}'"):
+        sd.set_optimizer_state_dict(*built(), optim)
+    sd.set_optimizer_state_dict(*built(), optim, options=sd.StateDictOptions(strict=False))

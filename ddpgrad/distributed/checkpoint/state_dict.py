@@ -27,8 +27,8 @@ class StateDictOptions:
     full_state_dict       tensors that are divided among the ranks are gathered, by all ranks together
     cpu_offload           tensors are copied to the CPU; with full_state_dict only rank 0 gets them, the others empty dicts
     ignore_frozen_params  parameters that take no gradients are left out, and stay as they are
-    keep_submodule_prefixes  True: keys begin with the names of modules
-    strict                keys that are missing, or not the model's, are errors
+    keep_submodule_prefixes  False: of `submodules` keys do not begin with their names
+    strict                keys that are missing, or not the model's, are errors, and so are parameters without the state of others
     broadcast_from_rank0  rank 0 has the state dict, which must be full, and gives it to the others
     flatten_optimizer_state_dict  one level of keys: 'state.NAME.exp_avg', 'param_groups.NAME.lr'
     """
@@ -44,10 +44,6 @@ class StateDictOptions:
     def __post_init__(self) -> None:
         if self.broadcast_from_rank0 and not self.full_state_dict:
             raise ValueError("full_state_dict must be True when broadcast_from_rank0 is True.")
-        if not self.keep_submodule_prefixes:
-            raise NotImplementedError(
-                "StateDictOptions(keep_submodule_prefixes=False): remove prefixes from the keys yourself"
-            )
 
 
 def get_state_dict(
@@ -86,13 +82,20 @@ def set_state_dict(
 def get_model_state_dict(
     model: Module, *, submodules: set[Module] | None = None, options: StateDictOptions | None = None
 ) -> dict[str, Any]:
-    """The state dict of `model`, without `module.` of DistributedDataParallel; tensors share memory with the model."""
+    """The state dict of `model`, without names that wrapping for training adds; tensors share memory with the model.
+
+    submodules: those of whose parameters alone it is.
+    """
     options = options or StateDictOptions()
-    _check_whole(submodules)
-    state: dict[str, Any] = dict(model.state_dict())
+    state = {_plain(name): value for name, value in model.state_dict().items()}
     if options.ignore_frozen_params:
         frozen = _frozen(model)
         state = {name: value for name, value in state.items() if name not in frozen}
+    if submodules:
+        prefixes = [f"{prefix}." for prefix, part in _modules(model, "") if part in submodules]
+        kept = {name: begin for name in state for begin in prefixes if name.startswith(begin)}
+        whole = options.keep_submodule_prefixes
+        state = {name if whole else name.removeprefix(begin): state[name] for name, begin in kept.items()}
     return _delivered(state, options)
 
 
@@ -103,9 +106,12 @@ def set_model_state_dict(
     options = options or StateDictOptions()
     state = _received(model_state_dict, options)
     if options.ignore_frozen_params:
-        own = model.state_dict()
-        state = {**{name: own[name] for name in _frozen(model) if name in own}, **state}
-    return model.load_state_dict(state, strict=options.strict)
+        frozen, own = _frozen(model), model.state_dict().items()
+        state = {**{_plain(name): value for name, value in own if _plain(name) in frozen}, **state}
+    called = {_plain(name): name for name in model.state_dict()}
+    return model.load_state_dict(
+        {called.get(name, name): value for name, value in state.items()}, strict=options.strict
+    )
 
 
 @no_grad()
@@ -119,12 +125,11 @@ def get_optimizer_state_dict(
     """{"state": by name of the parameter, "param_groups": options, with names of parameters} of all `optimizers` together.
 
     An optimizer that has no state yet takes a step of length zero, which is not counted, so that there are tensors to load
-    into.
+    into; not while there are gradients.
     """
     options = options or StateDictOptions()
     names = _names(model)
     frozen = _frozen(model) if options.ignore_frozen_params else set()
-    _check_whole(submodules)
     state: dict[str, Any] = {}
     groups: list[dict[str, Any]] = []
     for optimizer in _listed(optimizers):
@@ -155,13 +160,21 @@ def set_optimizer_state_dict(
     state = _received(optim_state_dict, options)
     frozen = _frozen(model) if options.ignore_frozen_params else set()
     for optimizer in _listed(optimizers):
-        optimizer.load_state_dict(numbered_state_dict(model, optimizer, state, frozen))
+        numbered = numbered_state_dict(model, optimizer, state, frozen, options.strict)
+        optimizer.load_state_dict(numbered)
 
 
 def numbered_state_dict(
-    model: Module, optimizer: Optimizer, state: Mapping[str, Any], frozen: Collection[str] = ()
+    model: Module,
+    optimizer: Optimizer,
+    state: Mapping[str, Any],
+    frozen: Collection[str] = (),
+    strict: bool = False,
 ) -> dict[str, Any]:
-    """What `optimizer.load_state_dict` takes, of a state by names; frozen: names of which nothing is taken over."""
+    """What `optimizer.load_state_dict` takes, of a state by names; frozen: names of which nothing is taken over.
+
+    strict: RuntimeError where it has no state for a parameter that is trained, and for others has.
+    """
     names = _names(model)
     called = [[_name_of(p, names) for p in group["params"]] for group in optimizer.param_groups]
     part = state if "state" in state else _nested(state, called)
@@ -182,14 +195,12 @@ def numbered_state_dict(
                 numbered["state"][number] = part["state"][name]
             elif name in frozen and number in held["state"]:
                 numbered["state"][number] = held["state"][number]
+            elif strict and part["state"] and name not in frozen and _trained(model, name):
+                raise RuntimeError(
+                    f"Missing optimizer state for parameter '{name}' in checkpoint. The parameter requires gradients but has "
+                    "no saved optimizer state. To load anyway, use StateDictOptions(strict=False)."
+                )
     return numbered
-
-
-def _check_whole(submodules: set[Module] | None) -> None:
-    if submodules:
-        raise NotImplementedError(
-            "submodules is not supported: choose from the keys of the whole state dict, as PyTorch advises"
-        )
 
 
 def _listed(optimizers: Optimizers) -> list[Optimizer]:
@@ -197,9 +208,9 @@ def _listed(optimizers: Optimizers) -> list[Optimizer]:
 
 
 def _modules(module: Module, prefix: str) -> Iterator[tuple[str, Module]]:
-    """`module` and all below it by name; what wraps a module for training in parallel adds none."""
-    while getattr(module, "adds_no_name", False):
-        module = module.module
+    """`module` and all below it by name; what wraps a module for training in parallel, or as `torch.compile`, adds none."""
+    while getattr(module, "adds_no_name", False) or "_orig_mod" in vars(module):
+        module = module._orig_mod if "_orig_mod" in vars(module) else module.module
     yield prefix, module
     for name, part in module.named_children():
         yield from _modules(part, f"{prefix}.{name}" if prefix else name)
@@ -209,6 +220,15 @@ def _parameters(model: Module) -> Iterator[tuple[str, Parameter]]:
     for prefix, part in _modules(model, ""):
         for name, parameter in part.named_parameters(recurse=False):
             yield (f"{prefix}.{name}" if prefix else name), parameter
+
+
+def _plain(name: str) -> str:
+    """The name without that of a module that `torch.compile` has wrapped."""
+    return name.replace("_orig_mod.", "")
+
+
+def _trained(model: Module, name: str) -> bool:
+    return any(parameter.requires_grad for one, parameter in _parameters(model) if one == name)
 
 
 def _names(model: Module) -> dict[Tensor, str]:
@@ -238,10 +258,7 @@ def _begin(optimizer: Optimizer) -> None:
         return
     parameters = [p for group in optimizer.param_groups for p in group["params"] if p.requires_grad]
     if any(p.grad is not None for p in parameters):
-        raise RuntimeError(
-            f"{type(optimizer).__name__} has no state yet, and parameters have gradients: call zero_grad() before its state is "
-            "asked for, or step()"
-        )
+        return  # between backward and the first step, whose gradients a step for nothing would take away
     rates = [group["lr"] for group in optimizer.param_groups]
     for group in optimizer.param_groups:
         group["lr"] = zeros_like(group["lr"]) if isinstance(group["lr"], Tensor) else 0.0
