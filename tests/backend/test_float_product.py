@@ -89,7 +89,10 @@ def test_infinities_and_nan_stay_in_their_rows_and_columns():
 def test_the_bits_do_not_depend_on_rows_columns_or_threads():
     x, w = torch.randn(256, 300), torch.randn(300, 512)
     whole = x @ w
+    out = np.empty((13, 512), np.float32)  # a tile, half of one, and a line
+    by(w.numpy(), 2)(x.numpy()[:13], out)
     if worth_it(x.numpy(), w.numpy()):
+        assert np.array_equal(out, whole[:13].numpy())
         assert torch.equal((x[:100] @ w[:, 64:96]), whole[:100, 64:96])
     before = torch.get_num_threads()
     try:

@@ -8,6 +8,7 @@ and threads.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -44,7 +45,7 @@ def _add(builder: Any, row: Any, columns: Any, sums: Any) -> Any:
     )
 
 
-_tile = register_tile(_ROWS, _VECTORS, _LANES, ir.FloatType(), _add)
+_tile, _half_tile, _line = (register_tile(n, _VECTORS, _LANES, ir.FloatType(), _add) for n in (_ROWS, 4, 1))
 _copied, _transposed = moved_block(_LANES, False), moved_block(_LANES, True)
 _copied_rows = moved_block(_ROWS, False)
 
@@ -138,6 +139,27 @@ def _multiply(left, panels, right, first, depth, start, end, out):
                 copy_matrix(scratch[:high, :wide], corner)
 
 
+def _multiply_panels(left, panels, out):
+    """left (M, K), of unit steps along K, by the panels (N / 32, K, 32) of a matrix, to out (M, N)."""
+    rows, length = left.shape
+    down, stride = left.strides[0], out.strides[0]
+    for j in range(panels.shape[0]):
+        for first in range(0, length, _DEPTH):
+            depth = min(_DEPTH, length - first)
+            at = panels.ctypes.data + j * panels.strides[0] + first * panels.strides[1]
+            place, to = left.ctypes.data + 4 * first, out.ctypes.data + 4 * j * _COLUMNS
+            i = 0
+            while i + _ROWS <= rows:
+                _tile(place + i * down, down, 4, at, to + i * stride, stride, depth, first)
+                i += _ROWS
+            if i + 4 <= rows:
+                _half_tile(place + i * down, down, 4, at, to + i * stride, stride, depth, first)
+                i += 4
+            while i < rows:
+                _line(place + i * down, down, 4, at, to + i * stride, stride, depth, first)
+                i += 1
+
+
 def compiled(function: Any, *arguments: Any) -> Any:
     """For arguments of these types only: arrays of all strides are one type."""
     dispatcher = cached(njit(**_OPTIONS)(function))
@@ -192,7 +214,10 @@ def matmul(left: Array, right: Array, out: Array | None = None) -> Array:
 
 
 def by(right: Array, times: int) -> Callable[[Array, Array], object]:
-    """multiply(left (M, K), out (M, N)) for `times` products with right (K, N), which is packed once. K is at least 1."""
+    """multiply(left (M, K), out (M, N)) for `times` products with right (K, N), which is packed once. K is at least 1.
+
+    Rows of left and out have unit steps.
+    """
     length, columns = right.shape
     if times == 1:
         return lambda left, out: matmul(left, right, out)
@@ -201,16 +226,23 @@ def by(right: Array, times: int) -> Callable[[Array, Array], object]:
         return lambda left, out: by_blas(left, whole, out)
     panels = np.empty((columns // _COLUMNS, length, _COLUMNS), np.float32)
     _kernels().pack_columns(right, panels)
-    no_rows = np.empty((1, 0, length, _ROWS), np.float32)
+    by_panels = _by_panels()
 
     def multiply(left: Array, out: Array) -> object:
-        parts = out.reshape(len(out), -1, _COLUMNS).swapaxes(0, 1)
-        fits = left.shape[1] == length and parts.shape[:2] == (len(panels), len(left))
-        if not fits or len(left) % _ROWS or left.strides[1] != 4 or length > _DEPTH:
-            return product(left[None], panels, parts)
-        return _Kernels.multiply(left[None], no_rows, panels, 0, length, 0, 1, parts)
+        fits = left.shape[1] == length and out.shape == (len(left), columns)
+        if not fits or left.strides[1] != 4 or out.strides[1] != 4:
+            raise ValueError(
+                f"a product of {left.shape} and {right.shape} does not fit {out.shape}, both in order"
+            )
+        return by_panels(left, panels, out)
 
     return multiply
+
+
+@functools.cache
+def _by_panels() -> Any:
+    """Loaded or compiled at the first call."""
+    return compiled(_multiply_panels, _MATRIX, _PACKED, types.Array(types.float32, 2, "A"))
 
 
 def is_packed(right: Array) -> bool:
