@@ -305,8 +305,79 @@ def test_arithmetic_that_compilers_read():
 
 def test_names_that_stateful_loaders_import():
     worker = importlib.import_module("ddpgrad.utils.data._utils.worker")
-    assert worker.get_worker_info is torch.utils.data.dataloader.get_worker_info is torch.utils.data.get_worker_info
+    assert (
+        worker.get_worker_info
+        is torch.utils.data.dataloader.get_worker_info
+        is torch.utils.data.get_worker_info
+    )
     assert torch.utils.data._utils.HAS_NUMPY and not isinstance([1], torch.utils.data.IterDataPipe)
     for use in (worker.ManagerWatchdog, torch.utils.data.dataloader._InfiniteConstantSampler):
         with pytest.raises(NotImplementedError, match="ddpgrad has none"):
             use()
+
+
+@pytest.mark.parametrize(
+    ("name", "home", "attribute"),
+    [
+        ("cpu.amp.grad_scaler", "cpu.amp", "GradScaler"),
+        ("distributions.kl", "extras.distributions.kl_registry", "_KL_REGISTRY"),
+        ("jit._trace", "jit", "trace"),
+        ("masked._ops", "masked", "softmax"),
+        ("signal.windows.windows", "signal.windows", "hann"),
+        ("sparse.semi_structured", "sparse", "to_sparse_semi_structured"),
+        ("utils.benchmark.utils.timer", "utils.benchmark", "Timer"),
+    ],
+)
+def test_names_are_found_in_pytorchs_files(name, home, attribute):
+    there, here = (importlib.import_module(f"ddpgrad.{module}") for module in (name, home))
+    assert getattr(there, attribute) is getattr(here, attribute)
+
+
+def test_blocks_of_libraries_decorate_functions_and_generators():
+    from ddpgrad.utils._contextlib import _DecoratorContextManager
+
+    class Twice(_DecoratorContextManager):
+        depth = 0
+
+        def __enter__(self):
+            Twice.depth += 2
+
+        def __exit__(self, *error):
+            Twice.depth -= 2
+
+    @Twice()
+    def inside():
+        return Twice.depth
+
+    @Twice()
+    def several():
+        yield Twice.depth
+        yield Twice.depth
+
+    assert (inside(), Twice.depth) == (2, 0)
+    for depth in several():
+        assert (depth, Twice.depth) == (2, 0)
+
+
+def test_one_tensor_of_a_module_for_another():
+    from ddpgrad.nn.utils._named_member_accessor import set_tensor, swap_tensor
+
+    layer = torch.nn.BatchNorm1d(2)
+    weight, ones = layer.weight, torch.ones(2)
+    assert swap_tensor(layer, "weight", ones) is weight and layer.weight is ones
+    assert swap_tensor(layer, "weight", weight) is ones and next(layer.parameters()) is weight
+    set_tensor(layer, "running_mean", ones)
+    assert layer.state_dict()["running_mean"].tolist() == [1, 1]
+    for wrong, error in (("other", AttributeError), ("eps", TypeError), ("a.b", KeyError), ("", KeyError)):
+        with pytest.raises(error):
+            swap_tensor(layer, wrong, ones)
+    assert torch._C._is_alias_of(ones, ones[1:]) and not torch._C._is_alias_of(ones, ones.clone())
+
+
+def test_hooks_on_parameters_can_be_looked_through():
+    hooks = torch.nn.modules.module._global_parameter_registration_hooks
+    before = len(hooks)
+    handle = torch.nn.modules.module.register_module_parameter_registration_hook(lambda *args: None)
+    assert len(hooks) == before + 1 and handle.id in hooks and callable(hooks[handle.id])
+    handle.remove()
+    assert handle.id not in hooks

@@ -42,10 +42,10 @@ class _GradContext:
         mode.enabled, mode.wanted = self._previous.pop()
 
     def __call__(self, function: F) -> F:
-        return _decorated(function, lambda: _GradContext(self._enabled))
+        return decorated(function, lambda: _GradContext(self._enabled))
 
 
-def _decorated(function: F, context: Callable[[], Any]) -> F:
+def decorated(function: F, context: Callable[[], Any]) -> F:
     """`function` run within what `context` makes; a generator is within it only while it runs."""
     if inspect.isclass(function):
         warnings.warn(
@@ -107,7 +107,7 @@ class no_grad(_GradContext):
 
     def __new__(cls, orig_func: Any = None) -> Any:
         # PyTorch also takes the bare decorator: what is decorated is returned, not an instance.
-        return super().__new__(cls) if orig_func is None else _decorated(orig_func, cls)
+        return super().__new__(cls) if orig_func is None else decorated(orig_func, cls)
 
 
 class enable_grad(no_grad):
@@ -128,7 +128,7 @@ class inference_mode(_GradContext):
         self._inference_before: list[bool] = []
 
     def __new__(cls, mode: Any = True) -> Any:
-        return super().__new__(cls) if isinstance(mode, bool) else _decorated(mode, cls)
+        return super().__new__(cls) if isinstance(mode, bool) else decorated(mode, cls)
 
     def __enter__(self) -> None:
         self._inference_before.append(inference.on)
@@ -140,7 +140,7 @@ class inference_mode(_GradContext):
         set_inference(self._inference_before.pop())
 
     def __call__(self, function: F) -> F:
-        return _decorated(function, lambda: inference_mode(self.mode))
+        return decorated(function, lambda: inference_mode(self.mode))
 
     def clone(self) -> Any:
         """Another one like it."""

@@ -15,7 +15,7 @@ from ..core.dispatching import DisableTorchDispatch as _DisableTorchDispatch
 from ..core.dispatching import disabled as _disabled_torch_dispatch_impl
 from ..core.dispatching import thread
 from ..core.errors import LinAlgError as _LinAlgError
-from ..core.overrides import DisableTorchFunction, DisableTorchFunctionSubclass
+from ..core.overrides import DisableTorchFunction, DisableTorchFunctionSubclass, in_mode
 from ..core.overrides import disabled as _disabled_torch_function_impl
 from ..core.tensor import Tensor
 from ..nn.modules import conversion
@@ -81,6 +81,16 @@ def _is_tracing() -> bool:
 def _are_functorch_transforms_active() -> bool:
     """False: the functions of `torch.func` work on plain tensors."""
     return False
+
+
+def _is_alias_of(first: Tensor, second: Tensor) -> bool:
+    """Whether two tensors share their memory."""
+    return first.untyped_storage().data_ptr() == second.untyped_storage().data_ptr()
+
+
+def _is_torch_function_mode_enabled() -> bool:
+    """Whether this thread is in a `TorchFunctionMode`."""
+    return in_mode()
 
 
 DispatchKey = enum.Enum(

@@ -5,13 +5,16 @@ from __future__ import annotations
 import sys
 import traceback
 from collections.abc import Iterator, Sequence
+from types import ModuleType
 from typing import Any, NoReturn
 
+from .. import cuda
 from ..core.face import below
 from ..core.tensor import Tensor
 from ..files.torch_names import LANGUAGE
 from ..ops.shape.stacking import cat
 from ..utils.data.pool import KeyErrorMessage
+from .aliases import ROOT
 
 
 def __getattr__(name: str) -> Any:
@@ -42,6 +45,21 @@ def _take_tensors(tensors: Sequence[Tensor], size_limit: int) -> Iterator[list[T
             group, size = [], 0
         groups[tensor.dtype] = ([*group, tensor], size + bytes)
     yield from (group for group, _ in groups.values() if group)
+
+
+def _get_available_device_type() -> str | None:
+    """The kind of GPU that can be used: `"cuda"`, or None."""
+    return "cuda" if cuda.is_available() else None
+
+
+def _get_device_module(device_type: str) -> ModuleType:
+    """The module of a kind of device, `torch.cuda` for `"cuda"`."""
+    module = getattr(sys.modules[ROOT], device_type, None)
+    if module is None:
+        raise RuntimeError(
+            f"Device '{device_type}' does not have a corresponding module registered as 'torch.{device_type}'."
+        )
+    return module
 
 
 class ExceptionWrapper:

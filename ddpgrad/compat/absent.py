@@ -36,6 +36,7 @@ _ONNX = "torch.onnx.export writes the ops that run"
 _QUANTIZED = "there are no quantized tensors here"
 _DATASETS = "a Dataset or an IterableDataset draws and changes its samples itself here"
 _RPC = "ranks talk by collectives and send/recv here, not by remote calls"
+_ONE_DEVICE = "a process uses one device here; start one for each with ddprun"
 _SAVE = (
     "save state_dicts with torch.save or torch.safetensors, and training state with `ddprun`'s checkpoints"
 )
@@ -53,6 +54,12 @@ DISTRIBUTED_OPTIM = Part(_RPC, "DistributedOptimizer")
 
 FSDP = Part(_SHARDS, "LocalStateDictConfig LocalOptimStateDictConfig")
 """Names of `torch.distributed.fsdp`: states of flat memory, which is not there."""
+
+FUNCTORCH = Part(
+    "torch.func.functional_call calls a module with other parameters",
+    "FunctionalModule FunctionalModuleWithBuffers",
+)
+"""Names of `functorch`."""
 
 LOADERS = Part(
     "a DataLoader reads its dataset, and watches its workers, in its own way here",
@@ -91,10 +98,6 @@ VALUES = Part(_GRAPHS, "DeviceObjType Graph Node ScriptMethod TensorType Value")
 """Names of `torch._C`."""
 
 PARTS = {
-    "_C._functorch": Part(
-        "the functions of torch.func work on plain tensors",
-        "is_batchedtensor? is_functorch_wrapped_tensor? is_gradtrackingtensor? is_legacy_batchedtensor? get_unwrapped",
-    ),
     "distributed.checkpoint.optimizer": Part(_SAVE, "load_sharded_optimizer_state_dict"),
     "export": Part(
         f"{_GRAPHS}, and torch.onnx.export writes a model to a file",
@@ -106,7 +109,7 @@ PARTS = {
         "AuxRequest BlockMask and_masks create_block_mask create_mask flex_attention noop_mask or_masks _DEFAULT_SPARSE_BLOCK_SIZE",
     ),
     "nn.parallel.scatter_gather": Part(
-        "a process uses one device here; start one for each with ddprun", "gather scatter scatter_kwargs"
+        _ONE_DEVICE, "gather scatter scatter_kwargs"
     ),
     "onnx.operators": Part(_ONNX, "reshape_from_tensor_shape shape_as_tensor"),
     "onnx.symbolic_opset9": Part(_ONNX, ""),
@@ -123,9 +126,16 @@ PARTS = {
 PACKAGES = {
     "_dynamo _export _functorch _guards _higher_order_ops _inductor _library _subclasses fx.experimental": _GRAPHS,
     "ao nn.intrinsic nn.qat nn.quantizable nn.quantized quantization": _QUANTIZED,
-    "distributed.pipelining": _SHARDS,
+    "_C._functorch": "the functions of torch.func work on plain tensors",
+    "distributed._composable_state distributed._shard distributed.fsdp._common_utils distributed.fsdp._flat_param "
+    "distributed.fsdp._fully_shard distributed.fsdp._init_utils distributed.fsdp._runtime_utils "
+    "distributed.fsdp._traversal_utils distributed.pipelining": _SHARDS,
+    "cuda.comm nn.parallel._functions nn.parallel.comm nn.parallel.parallel_apply nn.parallel.replicate": _ONE_DEVICE,
     "distributed._symmetric_memory": "ranks talk by collectives and send/recv here, not by shared memory of GPUs",
-    "distributed.rpc": _RPC,
+    "distributed.autograd distributed.rpc": _RPC,
+    "distributed.elastic.agent distributed.elastic.events distributed.elastic.metrics distributed.elastic.rendezvous "
+    "distributed.elastic.timer distributed.elastic.utils": "ddprun starts ranks here, and starts them again",
+    "nested._internal": "a nested tensor is a list of tensors here",
     "onnx._internal": _ONNX,
     "_C._cpu sparse._triton_ops sparse._triton_ops_meta utils._triton": "kernels are not generated from Python here",
     "utils.data._utils.fetch utils.data._utils.signal_handling": LOADERS.why,
@@ -231,6 +241,9 @@ def find(name: str) -> ModuleType | None:
     return module
 
 
+_QUESTION = re.compile("(^|_)(is|has)_")
+
+
 class Blank(ModuleType):
     """A module that has a stand-in for whatever name it is asked for: for parts whose names are too many to list.
 
@@ -261,7 +274,7 @@ class Blank(ModuleType):
             raise AttributeError(f"module '{self.__name__}' has no attribute '{name}'")
         if name.lstrip("_")[:1].isupper() or name.startswith("register_"):
             value = _stand_in(self._called, name, "", self._why)
-        elif name.lstrip("_").startswith(("is_", "has_")):
+        elif _QUESTION.search(name):
             value = _no
         else:
             value = sys.modules.get(f"{self.__name__}.{name}") or Blank(f"{self.__name__}.{name}", self._why)
@@ -285,3 +298,4 @@ context_parallel, register_sharding = stand_ins("distributed.tensor.experimental
     IterDataPipe, ManagerWatchdog, MapDataPipe, _InfiniteConstantSampler, _IterableDatasetStopIteration, _ResumeIteration,
     _sharding_worker_init_fn,
 ) = stand_ins("utils.data", LOADERS).values()  # fmt: skip
+FunctionalModule, FunctionalModuleWithBuffers = stand_ins("functorch", FUNCTORCH).values()

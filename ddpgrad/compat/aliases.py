@@ -92,8 +92,22 @@ MODULES = {
     "optim.adamw": "optim.adam",
     "optim.nadam": "optim.adam",
     "optim.radam": "optim.adam",
+    "utils._contextlib": "compat._contextlib",
     "utils.data._utils.collate": "utils.data.collate",
     "utils.data._utils.pin_memory": "utils.data.pinning",
+    **{
+        name: home
+        for home, names in {
+            "compat.cpu.amp": "cpu.amp.autocast_mode cpu.amp.grad_scaler",
+            "compat.jit": "jit._async jit._freeze jit._script jit._serialization jit._trace",
+            "extras.masked": "masked._ops",
+            "multiprocessing": "multiprocessing.pool multiprocessing.queue",
+            "ops.signal.windows": "signal.windows.windows",
+            "sparse": "cuda.sparse sparse.semi_structured",
+            "utils.benchmark": "utils.benchmark.utils utils.benchmark.utils.common utils.benchmark.utils.timer",
+        }.items()
+        for name in names.split()
+    },
     **{
         f"distributions.{name}": f"extras.distributions.{home}"
         for home, names in {
@@ -116,7 +130,7 @@ MODULES = {
 PAGES = {
     "_C._distributed_c10d": "from ..distributed import *\nfrom ..distributed.ddp.reducer import Reducer",
     "_dynamo.utils": "from ..compat.compiler import disable_cache_limit, is_compile_supported\n"
-    "from ..compat.switches import counters, warn_once",
+    "from ..compat.switches import counters, maybe_enable_compiled_autograd, warn_once",
     "_inductor": "from ..compat.compiler import cudagraph_mark_step_begin",
     "autograd.profiler_util": "from ..profiler.events import EventList, FunctionEvent, FunctionEventAvg, Interval\n"
     "from ..profiler.table import duration as _format_time, size as _format_memory",
@@ -127,7 +141,7 @@ PAGES = {
     "_custom_ops": "",
     "_library.infer_schema": "from ..library.schema import infer_schema",
     "_tensor_str": "from ..core.printing import PRINT_OPTS, _add_suffixes, _tensor_str, set_printoptions",
-    "_ops": "from ..library.aten import OpOverload, OpOverloadPacket\nfrom ..compat.absent import HigherOrderOperator",
+    "_ops": "from ..library.aten import Aten as _OpNamespace, OpOverload, OpOverloadPacket\nfrom ..compat.absent import HigherOrderOperator",
     "distributed.distributed_c10d": "from ..distributed import *\n"
     "from ..distributed.process_group import GroupMember, default_group as _get_default_group, "
     "get_global_rank as _get_global_rank, is_outside as _rank_not_in_group\n"

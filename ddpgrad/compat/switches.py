@@ -85,6 +85,13 @@ counters: collections.defaultdict[str, collections.Counter[str]] = collections.d
 """What a compiler would have counted: nothing."""
 
 
+def maybe_enable_compiled_autograd(
+    should_enable: bool, fullgraph: bool = True, dynamic: bool = True
+) -> contextlib.AbstractContextManager[None]:
+    """A block whose backward passes run as they are."""
+    return contextlib.nullcontext()
+
+
 @cache
 def warn_once(msg: str, stacklevel: int = 1) -> None:
     """A warning that is given once for each text."""

@@ -9,7 +9,7 @@ from .devices import (
     device_count as device_count, device_of as device_of, get_arch_list as get_arch_list,
     get_device_capability as get_device_capability, get_device_name as get_device_name,
     get_device_properties as get_device_properties, init as init, is_available as is_available,
-    is_bf16_supported as is_bf16_supported, is_initialized as is_initialized, set_device as set_device,
+    is_bf16_supported as is_bf16_supported, is_initialized as is_initialized, _lazy_call as _lazy_call, set_device as set_device,
     synchronize as synchronize, why_not as why_not,
 )
 from .graphs import (

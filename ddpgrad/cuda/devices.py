@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any, NamedTuple
 
@@ -25,6 +26,12 @@ def why_not() -> str | None:
 def init() -> None:
     """Load CuPy now instead of at the first use of a GPU."""
     library.cupy_and_count()
+
+
+def _lazy_call(callable: Callable[[], Any], **kwargs: Any) -> None:
+    """Call what needs a GPU, where there is one."""
+    if is_available():
+        callable()
 
 
 def is_initialized() -> bool:

@@ -1,5 +1,8 @@
 """Functions of functions (`torch.func`): derivatives, a mapped loop, and calls of modules without their state."""
 
+from ..compat.absent import (
+    FunctionalModule as FunctionalModule, FunctionalModuleWithBuffers as FunctionalModuleWithBuffers,
+)
 from ..nn.utils.stateless import functional_call as functional_call
 from .modules import (
     replace_all_batch_norm_modules_ as replace_all_batch_norm_modules_,

@@ -12,6 +12,8 @@ from typing import Any
 from .. import cuda
 from ..compat.settings import get_num_threads, set_num_threads
 
+__path__: list[str] = []  # PyTorch has a package here: its modules are other names of this one
+
 _SHARE_OF_TIMING = 0.05  # a block runs at least this part of min_run_time
 _UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (0.0, "ns"))
 

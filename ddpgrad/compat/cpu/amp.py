@@ -5,6 +5,8 @@ from __future__ import annotations
 from ...amp.by_device import AutocastOfDevice, GradScalerOfDevice
 from ...backend.dtype import bfloat16
 
+__path__: list[str] = []  # PyTorch has a package here: its modules are other names of this one
+
 
 class autocast(AutocastOfDevice):
     """`torch.amp.autocast("cpu", ...)`."""

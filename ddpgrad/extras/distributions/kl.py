@@ -15,7 +15,7 @@ from .distribution import Distribution
 from .exp_family import ExponentialFamily, bregman
 from .gamma import Gamma
 from .independent import Independent
-from .kl_registry import kl_divergence, register_kl
+from .kl_registry import _KL_REGISTRY, kl_divergence, register_kl  # noqa: F401 - libraries import the table from here
 from .location_scale import EULER, Cauchy, Gumbel, Laplace, Normal
 from .lowrank_multivariate_normal import LowRankMultivariateNormal
 from .rates import Exponential, Poisson

@@ -10,7 +10,7 @@ from ... import Tensor
 __all__ = ["kl_divergence", "register_kl"]
 
 Rule = Callable[[Any, Any], Tensor]
-_RULES: dict[tuple[type, type], Rule] = {}
+_KL_REGISTRY: dict[tuple[type, type], Rule] = {}
 
 
 def register_kl(type_p: type, type_q: type) -> Callable[[Rule], Rule]:
@@ -23,7 +23,7 @@ def register_kl(type_p: type, type_q: type) -> Callable[[Rule], Rule]:
             raise TypeError(f"Expected {name} to be a Distribution subclass but got {kind}")
 
     def register(rule: Rule) -> Rule:
-        _RULES[type_p, type_q] = rule
+        _KL_REGISTRY[type_p, type_q] = rule
         return rule
 
     return register
@@ -33,8 +33,8 @@ def kl_divergence(p: Any, q: Any) -> Tensor:
     """KL(p || q), of shape batch_shape; NotImplementedError when no rule knows these types."""
     for type_p in type(p).__mro__:
         for type_q in type(q).__mro__:
-            if (type_p, type_q) in _RULES:
-                return _RULES[type_p, type_q](p, q)
+            if (type_p, type_q) in _KL_REGISTRY:
+                return _KL_REGISTRY[type_p, type_q](p, q)
     raise NotImplementedError(
         f"No KL(p || q) is implemented for p type {type(p).__name__} and q type {type(q).__name__}"
     )

@@ -20,6 +20,7 @@ T = TypeVar("T", bound="Module")
 
 _of_all = hooks.of_all
 # PyTorch's names, which libraries import.
+_global_parameter_registration_hooks = registration.parameter_hooks
 _IncompatibleKeys, _EXTRA_STATE_KEY_SUFFIX = state._IncompatibleKeys, state._EXTRA_STATE_KEY_SUFFIX
 
 register_module_forward_pre_hook = hooks.register_module_forward_pre_hook

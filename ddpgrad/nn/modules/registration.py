@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ...autograd.graph import RemovableHandle
@@ -36,6 +36,25 @@ class _Hooks:
 
 
 _hooks: RankLocal[_Hooks] = RankLocal(_Hooks)
+
+
+class _OfRank(Mapping[int, Any]):
+    """The hooks of one kind, of the rank that looks."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+
+    def __getitem__(self, number: int) -> Any:
+        return getattr(_hooks.get(), self._what)[number]
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(getattr(_hooks.get(), self._what))
+
+    def __len__(self) -> int:
+        return len(getattr(_hooks.get(), self._what))
+
+
+parameter_hooks = _OfRank("parameter")
 
 
 def replaced(what: str, module: Tree, name: str, member: Any) -> Any:

@@ -20,6 +20,8 @@ from ...core.tensor import Tensor
 from ..creation.factories import finish
 from .window_functions import Formula, bessel, cosine_sum, triangle, values
 
+__path__: list[str] = []  # PyTorch has a package here: its modules are other names of this one
+
 
 def _window(
     name: str,
