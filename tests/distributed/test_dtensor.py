@@ -199,3 +199,17 @@ def test_a_spec_says_how_a_dtensor_lies_and_makes_another():
             DTensorSpec(mesh, (Shard(0),)).shape  # noqa: B018
 
     on_two_ranks(program)
+
+
+@pytest.mark.parametrize(
+    "gradient", [lambda mesh: X.clone(), lambda mesh: distribute_tensor(X, mesh, [Shard(1)])]
+)
+def test_a_gradient_that_is_assigned_lies_as_the_leaf(gradient):
+    def program(mesh):
+        x = distribute_tensor(torch.zeros(5, 2), mesh, [Shard(0)]).requires_grad_()
+        x.grad = gradient(mesh)
+        assert x.grad.placements == (Shard(0),)
+        torch.optim.SGD([x], lr=1.0).step()
+        return x.full_tensor().tolist()
+
+    assert on_two_ranks(program) == [(-X).tolist()] * 2

@@ -23,6 +23,7 @@ class Described:
     _grad_fn: Any
     _requires_grad: bool
     settled: Any
+    part_of: Any
 
     @property
     def device_mesh(self) -> DeviceMesh:
@@ -56,8 +57,14 @@ class Described:
 
     @grad.setter
     def grad(self, value: Any) -> None:
-        if isinstance(value, Described) and isinstance(value._array, MeshArray):
-            value = value.settled(without_partial(self.placements))
+        if isinstance(value, Described):
+            lies = without_partial(self.placements)
+            if isinstance(value._array, MeshArray) or (
+                value.shape == self.shape and value.placements != lies
+            ):
+                value = value.settled(lies)
+        elif isinstance(value, Tensor) and value.shape == self.shape:
+            value = self.part_of(value)
         Tensor.grad.fset(self, value)  # type: ignore[attr-defined]
 
     @grad.deleter
