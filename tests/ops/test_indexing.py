@@ -297,3 +297,14 @@ def test_places_and_values_of_few_dimensions():
     assert x.grad.tolist() == [[0, 0, 0], [1, 0, 0]]
     with pytest.raises(TypeError, match=r"'values' \(position 2\) must be Tensor, not float"):
         torch.zeros(2).index_put((torch.tensor([0]),), 5.0)
+
+
+def test_places_that_are_not_zero_in_many_elements():
+    x = torch.zeros(3, 40, 50)
+    places = [[0, 0, 3], [0, 39, 49], [1, 7, 0], [2, 39, 48]]
+    for place in places:
+        x[tuple(place)] = 1
+    found = x.nonzero()
+    assert found.tolist() == places
+    assert found.stride() == (1, 4)
+    assert not torch.zeros(5000).nonzero().numel()

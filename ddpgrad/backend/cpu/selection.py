@@ -45,6 +45,22 @@ def argsort(input: Array, dim: int = -1, descending: bool = False) -> Array:
     return _back(out, input, dim)
 
 
+def nonzero(input: Array) -> Array:
+    """Where the elements are that are not zero, one row each; places of one dimension lie one after another."""
+    if not input.ndim or input.size < _SMALL:
+        return NotImplemented
+    seen = np.ascontiguousarray(input if input.dtype == bool else input != 0)
+    lead = input.shape[:-1]
+    out = np.empty((input.ndim, np.count_nonzero(seen)), np.int64)
+    if not out.size:
+        return out.T
+    rows = out[0] if lead else np.empty(out.shape[1], np.int64)
+    _seen(seen.view(np.uint8).reshape(-1, input.shape[-1]), rows, out[-1])
+    if len(lead) > 1:
+        out[:-1] = np.unravel_index(rows, lead)
+    return out.T
+
+
 def unique(input: Array, dim: int | None) -> tuple[Array, Array, Array]:
     """(sorted distinct elements, where each element is among them, how often each occurs)."""
     if dim is not None or not _handles(input) or input.size < _LONG:
@@ -161,3 +177,16 @@ def _sorted_rows(x, descending, out):
 _first, _sort = [
     shared("x", "out")(cached(njit(**_OPTIONS)(body))) for body in (_first_of_rows, _sorted_rows)
 ]
+
+
+@cached
+@njit(**_OPTIONS)
+def _seen(seen, rows, columns):
+    """Rows and columns of the ones among zeros, of which there is at least one."""
+    n = 0
+    for i in range(seen.shape[0]):
+        for j in range(seen.shape[1]):
+            rows[n], columns[n] = i, j  # which stays if it is seen, without a branch that the data decide
+            n += seen[i, j]
+            if n == rows.size:
+                return
