@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from .declare import Op
 
 
-_FLOAT32 = np.dtype(np.float32)  # the usual one, known by identity
+_FLOAT32, _INT64 = np.dtype(np.float32), np.dtype(np.int64)  # the usual ones, known by identity
+_TOP = 1 << 63
 
 
 def make_call(op: Op, asked: Asked = None, operator: bool = False) -> Callable[..., Any]:
@@ -93,6 +94,7 @@ def binary(op: Op, asked: Asked = None, operator: bool = False) -> Callable[...,
     first_number, takes_numbers = (op.promotion is not None and i in op.numbers for i in (0, 1))
     differentiable = is_differentiable(op)
     check, casts, reflected_name = op.check, casts_of(op), op.reflected_name
+    whole = check is None and not needs_float
 
     def number_first(input: Any, other: Any) -> Any:
         """Lean form of `calls.general` for `1 - x` with floating-point `x`."""
@@ -132,8 +134,11 @@ def binary(op: Op, asked: Asked = None, operator: bool = False) -> Callable[...,
         dtype = a.dtype
         kind = other.__class__
         if kind is float or kind is int:
-            # A number does not change the type of a floating-point array.
-            if dtype.char not in "fd" or not takes_numbers:
+            # A number does not change the type of a floating-point array, nor a whole one that of int64.
+            if not takes_numbers or (
+                dtype.char not in "fd"
+                and (not whole or kind is float or dtype is not _INT64 or not -_TOP <= other < _TOP)
+            ):
                 return call_general(input, other)
             b = other
             other = None

@@ -21,6 +21,16 @@ if TYPE_CHECKING:
 _PLAIN = frozenset((float, int, type(None)))
 """Classes of arguments that do not change the dtype of floating-point tensors."""
 
+_FLOATS = "efd" + dtypes.bfloat16.numpy.char
+_INT64 = np.dtype(np.int64).char
+_TOP = 1 << 63
+
+
+def _changes_int64(value: Any) -> bool:
+    """Whether a plain number beside tensors of int64 makes the result another, or does not fit."""
+    return value.__class__ is float or (value.__class__ is int and not -_TOP <= value < _TOP)
+
+
 _FACTORS = frozenset((*DIGITS_KEPT, "div_floor", "div_trunc"))
 """Ops of two tensors that take one number beside 16-bit floats in float32."""
 
@@ -29,7 +39,7 @@ _OF_NUMBERS = frozenset(("add", "sub", "mul", "div", "floor_divide", "div_floor"
 
 
 def promotion_of(op: Op) -> Callable[[Sequence[Any], list[Any]], dtypes.DType]:
-    """`promote` for `op`, which tries the usual case first: floats of one dtype and array type, beside plain numbers.
+    """`promote` for `op`, which tries the usual case first: floats, or int64, of one dtype and array type, beside plain numbers.
 
     Then the tensors in `raw` become their arrays and the dtype is returned, without more questions.
     """
@@ -38,6 +48,7 @@ def promotion_of(op: Op) -> Callable[[Sequence[Any], list[Any]], dtypes.DType]:
     tensors, promoted = op.tensors, op.promoted
     others = [i for i in tensors if i not in promoted]
     only_tensors = {i for i in promoted if i not in op.numbers}
+    usual = _FLOATS if op.promotion == "float" else _FLOATS + _INT64
 
     def promotion(given: Sequence[Any], raw: list[Any]) -> dtypes.DType:
         kind = dtype = None
@@ -49,12 +60,12 @@ def promotion_of(op: Op) -> Callable[[Sequence[Any], list[Any]], dtypes.DType]:
             if array is not None:
                 if dtype is None:
                     kind, dtype = array.__class__, array.dtype
-                if array.dtype is dtype and array.__class__ is kind and dtype.kind == "f":
+                if array.dtype is dtype and array.__class__ is kind and dtype.char in usual:
                     raw[i] = array
                     continue
             dtype = None
             break
-        if dtype is None:
+        if dtype is None or (dtype.char == _INT64 and any(map(_changes_int64, raw))):
             for i, value in zip(tensors, given):  # noqa: B905 - `strict` takes time
                 raw[i] = value
             return promote(op, given, raw)
@@ -68,12 +79,13 @@ def promotion_of(op: Op) -> Callable[[Sequence[Any], list[Any]], dtypes.DType]:
 
 def _promotion_of_list(op: Op) -> Callable[[Sequence[Any], list[Any]], dtypes.DType]:
     """`promotion_of` an op of a list of tensors."""
+    usual = _FLOATS if op.promotion == "float" else _FLOATS + _INT64
 
     def promotion(given: Sequence[Any], raw: list[Any]) -> dtypes.DType:
         arrays = [t._array for t in given if isinstance(t, Tensor)]
         kind, dtype = arrays[0].__class__, arrays[0].dtype
         for array in arrays:
-            if array.dtype is not dtype or array.__class__ is not kind or dtype.kind != "f":
+            if array.dtype is not dtype or array.__class__ is not kind or dtype.char not in usual:
                 return promote(op, given, raw)
         if len(arrays) < len(given):
             return promote(op, given, raw)
