@@ -27,9 +27,12 @@ where (rank, parameter, file and line), what was expected and found, and what to
 
 from __future__ import annotations
 
+import inspect
 import sys
 import warnings
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 _PACKAGE = str(Path(__file__).parents[1]) + "/"
 
@@ -111,6 +114,25 @@ class ExportError(DdpgradError):
 
 class LaunchError(DdpgradError):
     """The launcher was asked for something it cannot do."""
+
+
+def must_be_tensor(name: str, argument: str, place: int, value: Any) -> TypeError:
+    """The error for an argument of function `name` that is no Tensor."""
+    return TypeError(
+        f"{name}(): argument '{argument}' (position {place + 1}) must be Tensor, not {type(value).__name__}"
+    )
+
+
+def not_of(
+    tensors: type, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> TypeError | None:
+    """The error for the first argument that must be a Tensor and is none; None where all are what they should be."""
+    parameters = inspect.signature(function).parameters
+    given = {**dict(zip(parameters, args, strict=False)), **kwargs}
+    for place, (name, parameter) in enumerate(parameters.items()):
+        if parameter.annotation == "Tensor" and name in given and not isinstance(given[name], tensors):
+            return must_be_tensor(function.__name__, name, place, given[name])
+    return None
 
 
 def warn_program(message: str, category: type[Warning] = UserWarning) -> None:

@@ -28,7 +28,7 @@ from .dispatching import (
     telling,
     told_members,
 )
-from .errors import out_of_memory
+from .errors import not_of, out_of_memory
 from .modes import function_modes
 from .tensor import Tensor
 
@@ -191,6 +191,8 @@ def overridable(function: C) -> C:
             return function(*args, **kwargs)
         except (AttributeError, TypeError, RuntimeError, ValueError) as error:
             if overriding or not is_overridden(args, kwargs):
+                if isinstance(error, AttributeError) and (said := not_of(Tensor, function, args, kwargs)):
+                    raise said from error
                 raise
             return ask(shown(call), args, kwargs, None, error)
 
@@ -198,9 +200,8 @@ def overridable(function: C) -> C:
     return call  # type: ignore[return-value]
 
 
-_USUAL = frozenset(
-    {int, float, bool, complex, tuple, list, Tensor, NoneType}
-)  # of the arguments of factories
+# Of the arguments of factories.
+_USUAL = frozenset({int, float, bool, complex, tuple, list, Tensor, NoneType})
 
 
 def asking_modes(function: C) -> C:

@@ -215,6 +215,8 @@ def test_what_is_put_around_an_image_may_be_said_otherwise() -> None:
 
 
 ONES = torch.ones
+NOTHING: Any = None
+NUMBERS: Any = [1]
 REFUSED = [
     (lambda: F.mse_loss(ONES(2), ONES(2) * 1j), NotImplementedError, "complex"),
     (lambda: F.mse_loss(ONES(2).long(), ONES(2).long(), reduction="none"), NotImplementedError, "int64"),
@@ -235,6 +237,17 @@ REFUSED = [
         "zero batch or zero channel",
     ),
     (lambda: nn.MultiheadAttention(4, 2)(ONES(3, 2, 4), *[ONES(2, 1, 4)] * 2), RuntimeError, "a batch of 2"),
+    (
+        lambda: F.conv2d(NOTHING, ONES(1, 1, 1, 1)),
+        TypeError,
+        r"'input' \(position 1\) must be Tensor, not NoneType",
+    ),
+    (
+        lambda: F.cross_entropy(ONES(1, 2), target=NUMBERS),
+        TypeError,
+        r"'target' \(position 2\) must be Tensor, not list",
+    ),
+    (lambda: torch.is_nonzero(NOTHING), TypeError, "must be Tensor"),
     (lambda: F.ctc_loss(ONES(0, 0, 4), ONES(0, 1).long(), (), ()), RuntimeError, "must not be empty"),
 ]
 

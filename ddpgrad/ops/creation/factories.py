@@ -16,6 +16,7 @@ from ...backend.cpu.threads import expect
 from ...backend.elementary.shape import strided_view
 from ...backend.layout import order_like, placed
 from ...backend.registry import SparseArray, backend_for, backend_of, to_device
+from ...core.errors import must_be_tensor
 from ...core.modes import uninitialised
 from ...core.overrides import asking_modes, overridable
 from ...core.size import SPARSE, require_strided
@@ -23,7 +24,6 @@ from ...core.taping import now, taping
 from ...core.tensor import Tensor, wrap
 from ...core.upcalls import sparse_zeros
 from ...random import source
-from ..dispatch.explain import must_be_tensor
 from ..dispatch.out import resize_out, write_out
 
 

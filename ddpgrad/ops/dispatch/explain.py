@@ -14,6 +14,7 @@ from ...core.errors import (
     LinAlgError,
     NoElementsError,
     OutOfMemoryError,
+    must_be_tensor,
     out_of_memory,
 )
 from ...core.tensor import Tensor
@@ -102,13 +103,6 @@ def require_tensors(op: Op, args: Sequence[Any]) -> None:
             continue
         if i not in op.numbers or not isinstance(value, (bool, int, float, complex, np.generic)):
             raise must_be_tensor(said(op), op.params[i], i, value)
-
-
-def must_be_tensor(name: str, argument: str, place: int, value: Any) -> TypeError:
-    """The error for an argument of function `name` that is no Tensor."""
-    return TypeError(
-        f"{name}(): argument '{argument}' (position {place + 1}) must be Tensor, not {type(value).__name__}"
-    )
 
 
 def no_rule(what: str) -> Callable[[Any, Any], Any]:

@@ -16,12 +16,12 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, ParamSpec, TypeVar, overload
 
+from ...core.errors import not_of
 from ...core.overrides import answer, ask, is_overridden, overridable, overriding, shown
 from ...core.tensor import Tensor
 from .autocast import is_listed, under_autocast, without_autocast
 from .declare import NUMPY_NAMES
 from .dtype_lists import REFUSED_BY_FUNCTIONS, refusing
-from .explain import must_be_tensor
 from .out import write_out
 from .signatures import TakesOut, with_out
 
@@ -109,16 +109,6 @@ def _other_names(parameters: Mapping[str, inspect.Parameter]) -> dict[str, str]:
     return names | {other: name for name, other in NUMPY_NAMES.items() if name in parameters}
 
 
-def _not_a_tensor(function: Callable[..., Any], args: tuple[Any, ...], error: Exception) -> Exception:
-    """The error for an argument that has not what a Tensor has; `error` itself where all are what they should be."""
-    for place, (parameter, value) in enumerate(
-        zip(inspect.signature(function).parameters.values(), args, strict=False)
-    ):
-        if parameter.annotation == "Tensor" and not isinstance(value, Tensor):
-            return must_be_tensor(function.__name__, parameter.name, place, value)
-    return error
-
-
 def takes_out(function: Callable[P, R]) -> TakesOut[P, R]:
     """`function` that takes the keyword `out` too."""
     return _with_keywords(function, True)
@@ -143,7 +133,7 @@ def _with_keywords(function: Callable[..., Any], out: bool, names: Mapping[str, 
             try:
                 return function(*args)
             except AttributeError as error:
-                return answer(shown(call), args, {}, _not_a_tensor(function, args, error))
+                return answer(shown(call), args, {}, not_of(Tensor, function, args, {}) or error)
             except (TypeError, NotImplementedError) as error:
                 return answer(shown(call), args, {}, error)
         for name in [name for name in kwargs if name in names]:

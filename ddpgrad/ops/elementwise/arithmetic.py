@@ -8,11 +8,11 @@ import numpy as np
 
 from ...backend import dtype as dtypes
 from ...backend.registry import SparseArray
-from ...core.errors import warn_program
+from ...core.errors import must_be_tensor, warn_program
 from ...core.tensor import Tensor
 from ..creation.factories import as_element
 from ..dispatch.declare import TensorLike, op, primitive
-from ..dispatch.explain import BOOL_MINUS, BOOLS_MINUS, must_be_tensor
+from ..dispatch.explain import BOOL_MINUS, BOOLS_MINUS
 from ..dispatch.out import write_out
 from ..dispatch.samples import two
 from ..dispatch.tensor_function import tensor_function

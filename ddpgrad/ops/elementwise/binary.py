@@ -9,11 +9,10 @@ import numpy as np
 
 from ...backend import dtype as dtypes
 from ...backend.registry import backend_for
-from ...core.errors import warn_program
+from ...core.errors import must_be_tensor, warn_program
 from ...core.tensor import Tensor, wrap
 from ..creation.factories import as_element
 from ..dispatch.declare import OPS, Sample, TensorLike, op, primitive
-from ..dispatch.explain import must_be_tensor
 from ..dispatch.samples import Rng, tensors, two
 from ..dispatch.tensor_function import takes_out
 from ..dispatch.vocabulary import VOCABULARY as F

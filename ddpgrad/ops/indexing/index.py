@@ -7,10 +7,10 @@ from typing import Any, Literal, overload
 import numpy as np
 
 from ...backend.registry import backend_for
+from ...core.errors import must_be_tensor
 from ...core.overrides import ask, is_overridden, overriding
 from ...core.tensor import Tensor
 from ..dispatch.declare import TensorLike, composite, op, primitive
-from ..dispatch.explain import must_be_tensor
 from ..dispatch.samples import calls
 from ..dispatch.vocabulary import VOCABULARY as F
 from ..reduction.reduce import wrap_dim

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...core.errors import must_be_tensor
 from ...core.tensor import Tensor
 from ..creation.factories import ones_like
-from ..dispatch.explain import must_be_tensor
 from ..dispatch.tensor_function import tensor_function
 from ..elementwise import binary
 from ..linalg.norms import linalg_matrix_norm, linalg_vector_norm

@@ -8,9 +8,9 @@ import numpy as np
 
 from ...backend import dtype as dtypes
 from ...backend.registry import backend_for
+from ...core.errors import must_be_tensor
 from ...core.overrides import overridable
 from ...core.tensor import Tensor, wrap
-from ..dispatch.explain import must_be_tensor
 from ..dispatch.tensor_function import tensor_function
 from ..elementwise import binary, unary
 from ..elementwise.conversion import to
@@ -95,6 +95,8 @@ def isin(elements: Any, test_elements: Any, *, assume_unique: bool = False, inve
 @tensor_function()
 def is_nonzero(input: Tensor) -> bool:
     """Whether the only element is not 0."""
+    if not isinstance(input, Tensor):
+        raise must_be_tensor("is_nonzero", "input", 0, input)
     return bool(input)
 
 
