@@ -7,6 +7,8 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from ..autograd import anomaly_mode
 from ..autograd.grad_mode import is_grad_enabled
 from ..backend.dtype import get_default_dtype
@@ -17,14 +19,15 @@ from ..ops.dispatch.autocast import state as autocast
 from . import _pytree
 
 _MOST_KINDS = 4  # of inputs, each of which has a capture of its own
-_MOST_CAPTURES = 8  # of one kind of inputs
+_MOST_CAPTURES = 8  # of one kind of inputs, of those that have not paid
+_PAYS_AFTER = 50  # replays
 
 
 class _Kind:
-    """What is known for inputs of one kind. eager: steps since there was a capture; step: what captures and repeats it."""
+    """What is known for inputs of one kind. eager, replays: steps since there was a capture; step: what captures and repeats it."""
 
     def __init__(self, step: Any) -> None:
-        self.eager = self.captures = 0
+        self.eager = self.captures = self.replays = 0
         self.step = step
 
 
@@ -59,6 +62,7 @@ class CapturedStep:
                     self._say()
                 return result
         elif (changed := step.changed()) is None:
+            kind.replays += 1
             return step.replay(leaves)
         else:
             self._begin_again(kind, leaves, changed)
@@ -81,7 +85,8 @@ class CapturedStep:
     def _begin_again(self, kind: _Kind, leaves: list[Any], changed: str) -> None:
         """Drop a capture that does not hold any more."""
         kind.step, kind.eager = self._new(leaves), 0
-        kind.captures += 1
+        kind.captures += kind.replays < _PAYS_AFTER
+        kind.replays = 0
         if kind.captures == _MOST_CAPTURES:
             self._failed = changed
         self.why_not = changed
@@ -137,7 +142,12 @@ class CapturedStep:
 
 def _described(leaf: Any) -> Any:
     if isinstance(leaf, Tensor):
-        return tuple(leaf.shape), leaf.dtype, leaf.device, leaf._requires_grad
+        array = leaf._array
+        steps = getattr(array, "strides", None)
+        if isinstance(array, np.ndarray) and array.flags.c_contiguous:
+            steps = None
+        counts = leaf._versions.__class__ is list  # as those of inference mode do not
+        return tuple(leaf.shape), leaf.dtype, leaf.device, leaf._requires_grad, steps, counts
     return type(leaf), leaf
 
 

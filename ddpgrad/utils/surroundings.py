@@ -8,9 +8,12 @@ from __future__ import annotations
 import pickle
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from ..nn.modules import hooks as all_modules
 from ..nn.modules import registration
@@ -19,9 +22,14 @@ from ..nn.modules.module import Module
 SIMPLE = (bool, int, float, complex, str, type(None))
 _PACKAGE = str(Path(__file__).parents[1]) + "/"
 _MOST_PARTS = 64  # of a list or dict whose parts are looked at
+_MOST_BYTES = 4096  # of an array of NumPy's that is compared
+_MOST_READ = 1000  # objects
+_VALUES = (*SIMPLE, bytes, frozenset)
 _GONE = object()
 _LENGTH = "len({})"
-_OF_TREES = frozenset(("_parameter_names", "_buffer_names", "_module_names", "_hooks"))
+_OF_TREES = frozenset(
+    ("_parameter_names", "_buffer_names", "_module_names", "_hooks", "_non_persistent_buffers_set")
+)
 
 
 class Place(NamedTuple):
@@ -35,7 +43,7 @@ class Place(NamedTuple):
 
 def alike(a: Any, b: Any) -> bool:
     """Whether two objects mean the same to a step: numbers, flags and texts by what they are, others by identity."""
-    return a is b or (type(a) is type(b) and isinstance(a, SIMPLE) and (a == b or (a != a and b != b)))
+    return a is b or (type(a) is type(b) and isinstance(a, _VALUES) and (a == b or (a != a and b != b)))
 
 
 def drawn() -> Any:
@@ -58,15 +66,16 @@ class _Reading:
 
     def __init__(self) -> None:
         self.places: list[Place] = []
-        self._seen: set[int] = set()
+        self._seen: set[Any] = set()
 
     def function(self, function: FunctionType) -> frozenset[str]:
         """Read what a function of the program closes over, and the globals that it names. Returns all names in its code."""
         code = function.__code__
         names = frozenset(_names(code))
-        if code.co_filename.startswith(_PACKAGE) or id(function) in self._seen:
+        if code.co_filename.startswith(_PACKAGE) or not self._first(id(function)):
             return names
-        self._seen.add(id(function))
+        for value in (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()):
+            self.value(value, f"a default of {function.__name__}", names)
         for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
             self._at(cell, "content({})", content(cell), name, names)
         known = function.__globals__
@@ -77,35 +86,88 @@ class _Reading:
     def module(self, module: Module) -> None:
         """Read the attributes of a module that are not parameters or children, and what its forward reads."""
         own, kind = vars(module), type(module)
-        names = self.function(kind.forward) if isinstance(kind.forward, FunctionType) else frozenset()
+        names = self._methods(kind, frozenset(("forward",)))
         for name, value in ({"forward": None} | own).items():
             if not (name in own["_parameter_names"] or name in own["_module_names"] or name in _OF_TREES):
                 self._at(own, f"{{}}.get({name!r})", value, f"{name} of a {kind.__name__}", names)
 
-    def value(self, value: Any, said: str, names: frozenset[str]) -> None:
+    def value(self, value: Any, said: str, names: frozenset[str], depth: int = 4) -> None:
         """Read what a function with these names in its code may read of `value`."""
         kind = type(value)
         if kind is FunctionType:
             self.function(value)
         elif kind is MethodType:
-            reached = self.function(value.__func__) if isinstance(value.__func__, FunctionType) else names
-            self.value(value.__self__, said, reached)
+            method: Any = value.__func__
+            reached = self.function(method) if isinstance(method, FunctionType) else names
+            self.value(value.__self__, said, reached, depth)
+        elif kind is partial:
+            for part in (value.func, value.args, value.keywords):
+                self.value(part, said, names, depth)
+        elif not depth or isinstance(value, (*SIMPLE, Module)) or not self._first((id(value), names)):
+            return
+        elif kind in (set, frozenset):
+            self.places.append(Place(value, "frozenset({})", frozenset(value), said))
+        elif kind is np.ndarray and value.nbytes <= _MOST_BYTES and not value.dtype.hasobject:
+            self.places.append(Place(value, "{}.tobytes()", value.tobytes(), said))
+        elif kind is tuple:  # which cannot change
+            for one in value[:_MOST_PARTS]:
+                self.value(one, said, names, depth - 1)
         elif kind is list or kind is dict:
             self.places.append(Place(value, _LENGTH, len(value), said))
             parts = value.items() if kind is dict else enumerate(value)
             for key, one in parts if len(value) <= _MOST_PARTS else ():
                 if isinstance(key, (int, str)):
                     text = f"{{}}.get({key!r})" if kind is dict else f"part({{}}, {key})"
-                    self.places.append(Place(value, text, one, f"{said}[{key!r}]"))
-        elif type(own := getattr(value, "__dict__", None)) is dict and not isinstance(value, (Module, type)):
-            for name in sorted(names & own.keys()):
-                # Functions of Python's modules are not replaced, and there are many.
-                if isinstance(own[name], SIMPLE) or not isinstance(value, ModuleType):
-                    self.places.append(Place(own, f"{{}}.get({name!r})", own[name], f"{said}.{name}"))
+                    self._at(value, text, one, f"{said}[{key!r}]", names, depth - 1)
+        elif isinstance(value, type):
+            self._of_class(value, said, names)
+        elif type(own := getattr(value, "__dict__", None)) is dict and not _is_ours(kind):
+            if isinstance(value, ModuleType):  # functions are not replaced there, and there are many
+                own_names = [name for name in names if isinstance(own.get(name), SIMPLE) and name in own]
+            else:
+                names |= self._methods(kind, names)
+                own_names = (names & own.keys()) | self._of_class(kind, said, names)
+            for name in sorted(own_names):
+                self._at(own, f"{{}}.get({name!r})", own.get(name), f"{said}.{name}", names, depth - 1)
 
-    def _at(self, holder: Any, text: str, value: Any, said: str, names: frozenset[str]) -> None:
+    def _of_class(self, kind: type, said: str, names: frozenset[str]) -> set[str]:
+        """Read the attributes of a class of the program that are no methods. Returns their names."""
+        read = set()
+        for base in () if _is_ours(kind) else kind.__mro__[:-1]:
+            for name in sorted(names & vars(base).keys()):
+                if isinstance(vars(base)[name], (*SIMPLE, list, dict)):
+                    self._at(base, f"vars({{}}).get({name!r})", vars(base)[name], f"{said}.{name}", names, 1)
+                    read.add(name)
+        return read
+
+    def _methods(self, kind: type, names: frozenset[str]) -> frozenset[str]:
+        """Read the methods of a class with these names, and those that they name. Returns all names in their code."""
+        reached, asked = names, set(names)
+        while asked:
+            method = getattr(kind, asked.pop(), None)
+            if isinstance(method, FunctionType) and not method.__code__.co_filename.startswith(_PACKAGE):
+                found = self.function(method)
+                asked |= found - reached
+                reached |= found
+        return reached
+
+    def _first(self, key: Any) -> bool:
+        """Whether this is read for the first time, and little enough has been read."""
+        if key in self._seen or len(self._seen) >= _MOST_READ:
+            return False
+        self._seen.add(key)
+        return True
+
+    def _at(
+        self, holder: Any, text: str, value: Any, said: str, names: frozenset[str], depth: int = 4
+    ) -> None:
         self.places.append(Place(holder, text, value, said))
-        self.value(value, said, names)
+        self.value(value, said, names, depth)
+
+
+def _is_ours(kind: type) -> bool:
+    """Whether a class is, or derives from, one of this package's, such as an optimizer, whose numbers replays look up."""
+    return any(base.__module__.partition(".")[0] in ("ddpgrad", "torch") for base in kind.__mro__)
 
 
 def content(cell: Any) -> Any:
@@ -162,7 +224,7 @@ class Guard:
         """Look at places that a step has read."""
         for place in places:
             text, value = place.text.format(self.name(place.holder)), self.name(place.value)
-            simple = f" or alike({text}, {value})" * isinstance(place.value, SIMPLE)
+            simple = f" or alike({text}, {value})" * isinstance(place.value, _VALUES)
             self.check(f"{text} is {value}{simple}", f"{place.said} has changed")
 
     def modules(self, modules: Iterable[Module]) -> None:

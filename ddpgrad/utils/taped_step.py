@@ -159,7 +159,8 @@ def guard(tape: Recording, modules: Iterable[Module], read: Iterable[Place]) -> 
         t, dtype = guard.name(tensor), guard.name(tensor._array.dtype)
         shape = tensor._array.shape
         guard.check(
-            f"{t}._array.shape == {shape} and {t}._array.dtype is {dtype} and {t}._requires_grad is {tensor._requires_grad}",
+            f"(a := {t}._array).shape == {shape} and a.dtype is {dtype} and a.strides == {tensor._array.strides} "
+            f"and {t}._requires_grad is {tensor._requires_grad}",
             f"a tensor of shape {list(shape)} has changed",
         )
     for leaf in tape.grads_before:

@@ -96,6 +96,19 @@ def double(module: nn.Module, args: Any, out: torch.Tensor) -> torch.Tensor:
 factor = 1.0
 
 
+class Rates:
+    """What a program keeps in objects of its own."""
+
+    shared = 1.0
+
+    def __init__(self) -> None:
+        self.deep = {"rates": [1.0]}
+        self.bits = np.ones(3, np.float32)
+
+    def of(self, loss: torch.Tensor) -> torch.Tensor:
+        return loss * self.deep["rates"][0] * self.shared * torch.tensor(self.bits)
+
+
 def _set_factor(net: Any, read: dict[str, Any]) -> Any:
     global factor
     factor = 2.0
@@ -114,6 +127,9 @@ CHANGES: dict[str, Callable[[Any, dict[str, Any]], Any]] = {
     "a child less": lambda net, read: net.__delitem__(1),
     "a forward": lambda net, read: setattr(net[1], "forward", torch.tanh),
     "a hook of all modules": lambda net, read: nn.modules.module.register_module_forward_hook(double),
+    "a list in an object": lambda net, read: read["rates"].deep["rates"].__setitem__(0, 2.0),
+    "an attribute of a class": lambda net, read: setattr(read["rates"], "shared", 2.0),
+    "an array of NumPy's": lambda net, read: read["rates"].bits.__setitem__(0, 2.0),
     "the default type": lambda net, read: torch.set_default_dtype(torch.float64),
 }
 
@@ -123,12 +139,15 @@ def test_what_the_python_of_a_step_reads_is_compared(change: str, monkeypatch):
     def run(capture: bool) -> list[Any]:
         monkeypatch.setitem(globals(), "factor", 1.0)
         torch.manual_seed(0)
-        net, read = nn.Sequential(Scaled(), nn.ReLU()), {"weight": 1.0, "classes": torch.ones(3)}
+        net = nn.Sequential(Scaled(), nn.ReLU())
+        read: dict[str, Any] = {"weight": 1.0, "classes": torch.ones(3), "rates": Rates()}
+
         optimizer = torch.optim.SGD(net.parameters(), 0.1)
 
         def step(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
             optimizer.zero_grad()
             loss = F.cross_entropy(net(x), y, weight=read["classes"]) * read["weight"] * torch.ones(())
+            loss = read["rates"].of(loss).sum()
             loss.backward()
             optimizer.step()
             return loss
@@ -153,6 +172,21 @@ def test_what_the_python_of_a_step_reads_is_compared(change: str, monkeypatch):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         assert run(True) == run(False)
+
+
+def test_inputs_that_lie_otherwise_are_of_another_kind():
+    @torch.captured_step(warmup=1)
+    def step(x: torch.Tensor) -> torch.Tensor:
+        return x.as_strided((4,), (1,)).clone()
+
+    rows = torch.arange(8.0).reshape(4, 2)
+    assert [step(torch.arange(4.0)).tolist() for _ in range(4)] == [[0, 1, 2, 3]] * 4 and step.code
+    assert step(rows[:, 0]).tolist() == [0, 1, 2, 3]
+    in_place = torch.captured_step(lambda x: x.mul_(2), warmup=1)
+    for _ in range(4):
+        in_place(torch.ones(3))
+    with pytest.raises(RuntimeError, match="more than one element of the written-to tensor"):
+        in_place(torch.ones(1).expand(3))
 
 
 def test_a_replay_that_fails_leaves_nothing_half_done():
