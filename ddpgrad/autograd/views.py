@@ -70,7 +70,8 @@ def check_writable(name: str, tensor: Tensor, index: Any = Ellipsis, needs_grad:
         return
     view = tensor._view
     if view is not None:
-        of_leaf = view.base._requires_grad and view.base._grad_fn is None
+        # What has become a leaf by requires_grad_() may be a view itself, of a base that needs none.
+        of_leaf = view.base._grad_fn is None and (view.base._requires_grad or tensor._requires_grad)
         if (tensor._requires_grad or needs_grad) and is_fixed(view):
             raise RuntimeError(f"{name}(): {why_fixed(tensor, view, 'is being')}")
         if of_leaf:

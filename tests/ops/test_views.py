@@ -65,6 +65,10 @@ def test_elements_are_views():
     [
         (lambda x: x.add_(1), "a leaf Variable that requires grad"),
         (lambda x: x[0].zero_(), "a view of a leaf Variable that requires grad"),
+        (
+            lambda x: torch.zeros(4).view(2, 2).requires_grad_().t().mul_(2),
+            "a view of a leaf Variable that requires grad",
+        ),
         (lambda x: x.__setitem__(0, 1.0), "a leaf Variable that requires grad"),
         (lambda x: no_grad_view(x).add_(1), "A view was created in no_grad mode"),
         (lambda x: no_grad_view(x * 1).add_(1), "A view was created in no_grad mode"),
