@@ -200,3 +200,21 @@ def test_corners_of_linear_algebra():
     infinite = torch.full((2, 2), math.inf)
     assert torch.addmm(torch.ones(2, 2), infinite, infinite, alpha=0).tolist() == [[1.0, 1.0], [1.0, 1.0]]
     assert torch.einsum(torch.eye(2), [0, 0]).item() == 2.0
+
+
+def test_gradients_of_extremes_beside_nan():
+    for function, name in ((torch.maximum, "maximum"), (torch.minimum, "minimum")):
+        x = torch.tensor([1.0, math.nan, 2.0], requires_grad=True)
+        y = torch.tensor([math.nan, 1.0, 2.0], requires_grad=True)
+        function(x, y).sum().backward()
+        assert x.grad is not None and y.grad is not None, name
+        assert x.grad.tolist() == y.grad.tolist() == [1.0, 1.0, 0.5], name
+
+
+def test_what_was_not_done_leaves_the_version():
+    x = torch.zeros(2, 3, 4)
+    with pytest.raises(RuntimeError):
+        x.t_()
+    assert x._version == 0
+    wide, narrow = torch.broadcast_tensors(x, torch.zeros(4))
+    assert wide is x and narrow.shape == x.shape

@@ -133,8 +133,8 @@ def minimum(F: Any, input: Tensor, other: Tensor) -> Tensor:
 
 
 def _share(F: Any, a: Any, b: Any, g: Any) -> Any:
-    """1 where a > b, a half where they are equal, else 0, in the dtype of `g`."""
-    return F.cast(a > b, g.dtype) + F.cast(a == b, g.dtype) * 0.5
+    """0 where a < b, a half where they are equal, else 1, as where one is nan; in the dtype of `g`."""
+    return 1 - F.cast(a < b, g.dtype) - F.cast(a == b, g.dtype) * 0.5
 
 
 @primitive(

@@ -300,7 +300,11 @@ def become(name: str, tensor: Tensor, view: Callable[..., Tensor], *args: Any, *
             alias._grad_fn, alias._output_nr = edge_of(tensor)
             alias._requires_grad = True
     tensor._versions[0] += 1
-    out = view(alias, *args, **kwargs)
+    try:
+        out = view(alias, *args, **kwargs)
+    except Exception:
+        tensor._versions[0] -= 1
+        raise
     tensor._array = out._array
     before = tensor._view
     if before is None:

@@ -211,10 +211,10 @@ def block_diag(*tensors: Tensor) -> Tensor:
 
 @tensor_function(method=False)
 def broadcast_tensors(*tensors: Any) -> tuple[Tensor, ...]:
-    """Views of the tensors, all expanded to their common shape."""
+    """Views of the tensors, all expanded to their common shape, and those that have it themselves."""
     given = tensors[0] if len(tensors) == 1 and not isinstance(tensors[0], Tensor) else tensors
     size = broadcast_shapes(*[t.shape for t in given])
-    return tuple([shape.expand(t, size) for t in given])
+    return tuple([t if t.shape == size else shape.expand(t, size) for t in given])
 
 
 def broadcast_shapes(*shapes: Any) -> Size:
