@@ -10,8 +10,8 @@ from weakref import ref
 from ..backend.dtype import BY_NUMPY
 from ..backend.registry import backend_for
 from ..core.dispatching import is_told, telling
-from ..core.errors import GraphError, warn_program
-from ..core.modes import mode
+from ..core.errors import GraphError, NotMapped, warn_program
+from ..core.modes import at_once, mapping, mode, refuse_at_once
 from ..core.overrides import overridable
 from ..core.size import contiguous_format
 from ..core.tensor import Size, Tensor, wrap
@@ -41,7 +41,9 @@ def _kind(target: Target) -> tuple[tuple[int, ...], Any]:
     return (node.shape[nr], node.dtype[nr]) if node.outputs > 1 else (node.shape, node.dtype)
 
 
-def _roots(tensors: Sequence[Target], grads: Any) -> tuple[list[Edge], list[Tensor]]:
+def _roots(
+    tensors: Sequence[Target], grads: Any, retain_graph: bool = False
+) -> tuple[list[Edge], list[Tensor]]:
     given = _sequence(grads) if grads is not None else (None,) * len(tensors)
     if len(given) != len(tensors):
         raise RuntimeError(f"got {len(tensors)} tensors and {len(given)} gradients")
@@ -75,8 +77,23 @@ def _roots(tensors: Sequence[Target], grads: Any) -> tuple[list[Edge], list[Tens
                 f"dtype: grad_output[{i}] has a dtype of {g.dtype} and output[{i}] has a dtype of {BY_NUMPY[dtype]}."
             )
         edges.append(_edge(t))
-        seeds.append(g)
+        seeds.append(_of_examples(t, g, retain_graph) if mapping and at_once() else g)
     return edges, seeds
+
+
+def _of_examples(target: Target, seed: Tensor, retain_graph: bool) -> Tensor:
+    """`seed` for the results of all examples; a graph from outside that is not kept is freed by the loop, at its end."""
+    if not isinstance(target, Tensor):
+        raise NotMapped
+    if mapping[0]([target._array]) is None:
+        if not retain_graph:
+            raise NotMapped
+        return seed
+    if mapping[0]([seed._array]) is not None:
+        return seed
+    if seed._requires_grad:
+        raise NotMapped
+    return wrap(target._array.alike(seed._array))
 
 
 def _one(target: Target) -> Tensor:
@@ -102,6 +119,8 @@ def backward(
     grad_tensors: the gradients to start from; ones for scalars. create_graph: record the
     gradients' own history, for higher derivatives. Source: torch.autograd.backward.
     """
+    if mapping:
+        refuse_at_once()
     wanted = None
     if inputs is not None:
         targets = _sequence(inputs)
@@ -169,8 +188,8 @@ def grad(
     for t in wanted:
         if isinstance(t, Tensor):
             _must_require_grad(t)
-    edges, seeds = _roots(sources, grad_outputs)
     retain = create_graph if retain_graph is None else retain_graph
+    edges, seeds = _roots(sources, grad_outputs, retain)
     found = engine.run(
         edges,
         seeds,

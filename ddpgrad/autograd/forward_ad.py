@@ -47,6 +47,8 @@ class UnpackedDualTensor(NamedTuple):
 class _Dual(Function):
     """The memory of a tensor, recorded whether that requires a gradient or not."""
 
+    takes_examples = True
+
     @staticmethod
     def forward(ctx: Any, x: Tensor, anchor: Tensor) -> Tensor:
         return wrap(x._array)  # no view, so that duals may be written to

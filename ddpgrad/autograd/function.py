@@ -134,6 +134,7 @@ class Function:
     """
 
     # Whether func.vmap may call forward for every example, as it does where there is no `vmap` as well.
+    takes_examples = False  # of a vmap, all at once
     generate_vmap_rule: ClassVar[bool] = False
     # Whether `ctx.saved_tensors` can be had once only, after which the node keeps nothing alive.
     clear_saved_tensors_on_access: ClassVar[bool] = False

@@ -86,6 +86,13 @@ def register_body(name: str, body: Kernel) -> None:
     _bodies[name] = body
 
 
+def body_of(name: str) -> Kernel | None:
+    """The portable body of the kernel `name`, if it has one."""
+    if name not in _bodies:
+        declare_all_ops()
+    return _bodies.get(name)
+
+
 _PUBLIC_FUNCTION = re.compile(r"\ndef ([a-z]\w*)\(")
 
 

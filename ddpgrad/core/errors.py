@@ -150,3 +150,15 @@ def out_of_memory(name: str, error: MemoryError) -> OutOfMemoryError:
     return OutOfMemoryError(
         f"{name}(): DefaultCPUAllocator: can't allocate memory: not enough memory. {error}"
     )
+
+
+class NotMapped(BaseException):
+    """What is asked of an array of examples needs them one by one: elements as numbers, a write, a function without a rule.
+
+    No Exception, so that it passes what handles errors on its way to `vmap`, which then is a loop.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(
+            "a tensor that holds all examples of a vmap was used as one outside of it, or after it"
+        )

@@ -9,8 +9,10 @@ is refused without a question on the way of all others.
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from .errors import NotMapped
 from .rank_local import RankLocal
 
 
@@ -110,3 +112,20 @@ def set_inference(on: bool) -> None:
     elif inference.on and not on:
         inferring.remove(threading.get_ident())
     inference.on = on
+
+
+# -- vmap, which runs a function once for all examples (`backend/mapped`) -------------------------
+
+mapping: list[Callable[[Sequence[Any]], Any]] = []
+"""Not empty while any thread does so: the function that finds an array of examples among the raw arguments of an op, or None."""
+
+
+def at_once() -> bool:
+    """Whether this thread runs a function once for all examples."""
+    return any(level.at_once for level in mode.levels)
+
+
+def refuse_at_once() -> None:
+    """Let `vmap` be a loop, before something is done that must not be done twice."""
+    if at_once():
+        raise NotMapped

@@ -12,8 +12,10 @@ from ..autograd.functional import gradients, jacobian_of
 from ..autograd.graph import get_gradient_edge
 from ..autograd.nodes import GradientEdge
 from ..autograd.own_tangents import transposing
+from ..core.modes import mode
 from .levels import DERIVATIVE, Derivative, entered
 from .trees import flatten
+from .vmap import vmap
 
 Func = Callable[..., Any]
 Argnums = int | tuple[int, ...]
@@ -49,8 +51,12 @@ class Call:
                 raise ValueError(
                     f"Thing passed to transform API must be Tensor, got {type(leaf)}; argnums says which arguments count"
                 )
+        mapped = next((level for level in mode.levels if level.at_once), None)
+        anchor = zeros(())
+        if mapped is not None:
+            anchor, *leaves = map(mapped.spread, (anchor, *leaves))
         with enable_grad():
-            anchor = zeros(()).requires_grad_()
+            anchor.requires_grad_()
             self.inputs = [recorded(x, anchor) if duals else _own(x, self.recording) for x in leaves]
             # Leaves of our own are not what others wait for.
             ours = [t for t in (*self.inputs, anchor) if t.is_leaf]
@@ -116,7 +122,10 @@ class Call:
         if not isinstance(out, Tensor):
             raise RuntimeError(f"jacrev(f)(*args): Expected f(*args) to return Tensors, got {type(out)}")
         with enable_grad():
-            return list(jacobian_of(out, self.inputs, self.create_graph))
+            if self.create_graph or not out.numel() or not out.requires_grad:
+                return list(jacobian_of(out, self.inputs, self.create_graph))
+            rows = _for_each(lambda unit: gradients((out,), self.inputs, (unit,), False), _units(out))
+        return [row.reshape((*out.shape, *x.shape)) for row, x in zip(rows, self.inputs, strict=True)]
 
     def matrices(self, rows: Sequence[Sequence[Tensor]]) -> Any:
         """What a Jacobian returns: of one block for each output and input, in the structures of both."""
@@ -213,15 +222,13 @@ class Linear:
 
     def columns(self, k: int) -> list[Tensor]:
         """The Jacobian of every output in input `k`."""
-        call = self.call
-        shape, size = call.inputs[k].shape, call.inputs[k].numel()
-        directions = eye(size, dtype=self.back[k].dtype, device=self.back[k].device).reshape(size, *shape)
-        found = [self._moved([self.back[k]], [direction]) for direction in directions]
+        outputs, shape = self.call.outputs, self.call.inputs[k].shape
+        if not self.back[k].numel():
+            return [out.new_zeros((*out.shape, *shape)) for out in outputs]
+        columns = _for_each(lambda unit: self._moved([self.back[k]], [unit]), _units(self.back[k]))
         return [
-            stack([column[i] for column in found], -1).reshape((*out.shape, *shape))
-            if found
-            else out.new_zeros((*out.shape, *shape))
-            for i, out in enumerate(call.outputs)
+            column.movedim(0, -1).reshape((*out.shape, *shape))
+            for column, out in zip(columns, outputs, strict=True)
         ]
 
     def _moved(self, back: Sequence[Tensor], given: Sequence[Tensor]) -> list[Tensor]:
@@ -234,3 +241,16 @@ class Linear:
             for out, moves in zip(call.outputs, self.moving, strict=True)
         ]
         return moved if call.recording and is_grad_enabled() else [t.detach() for t in moved]
+
+
+def _units(like: Tensor) -> Tensor:
+    """For each element of `like` zeros of its shape, but for a 1 there."""
+    size = like.numel()
+    return eye(size, dtype=like.dtype, device=like.device).reshape(size, *like.shape)
+
+
+def _for_each(function: Callable[[Tensor], Sequence[Tensor]], seeds: Tensor) -> list[Tensor]:
+    """What `function` returns for each of `seeds`, stacked: for all at once, unless a vmap is around it."""
+    if any(level.at_once for level in mode.levels):
+        return [stack(list(parts)) for parts in zip(*map(function, seeds), strict=True)]
+    return list(vmap(lambda seed: tuple(function(seed)))(seeds))

@@ -12,7 +12,10 @@ from typing import Any, NamedTuple
 
 from .. import Tensor
 from ..autograd.function import Function
-from ..core.modes import mode
+from ..backend.mapped.array import repeated
+from ..core.errors import NotMapped
+from ..core.modes import mapping, mode
+from ..core.tensor import wrap
 from ..random.generator import Generator
 from .trees import flatten, spread
 
@@ -88,6 +91,8 @@ class VmapInfo(NamedTuple):
 class Mapping:
     """The level of one example of `vmap`. whole: what all examples were given as it is. more: whether others follow."""
 
+    at_once = False
+
     def __init__(self, randomness: Randomness, whole: Sequence[Any], more: bool) -> None:
         self.more = more
         self.info = VmapInfo(1, randomness.how)
@@ -136,16 +141,45 @@ def _example(x: Any, dim: int | None, batches: Sequence[tuple[Tensor, Tensor]]) 
     return x.select(dim, 0)
 
 
+class AtOnce:
+    """The level of `vmap` that calls its function once, with all examples."""
+
+    at_once, more = True, False
+
+    def __init__(self, randomness: Randomness, count: int) -> None:
+        self._randomness, self._count = randomness, count
+
+    def draw(self, generator: Generator) -> None:
+        """What is drawn here is the same for all."""
+        if self._randomness.how == "different":
+            raise NotMapped
+        self._randomness.draw(generator)
+
+    def forward_of(self, function: type[Function]) -> Callable[..., Any]:
+        """The forward of `function`, which is called for each example unless it says that it takes all."""
+        if not function.takes_examples:
+            raise NotMapped
+        return function.forward
+
+    def spread(self, tensor: Tensor) -> Tensor:
+        """`tensor` for each example: of its own, so that each has a gradient of its own."""
+        if tensor.requires_grad or mapping[0]([tensor._array]) is not None:
+            return tensor
+        return wrap(repeated(tensor._array, self._count))
+
+
 class Derivative:
     """The level of `grad` and its like."""
 
-    more = False
+    at_once = more = False
 
     def draw(self, generator: Generator) -> None:
         """Draws are left alone: the function is called once."""
 
     def forward_of(self, function: type[Function]) -> Callable[..., Any] | None:
         """The forward of `function`, by its vmap rule where an outer level is a vmap."""
+        if any(level.at_once for level in mode.levels) and not function.takes_examples:
+            raise NotMapped
         if not any(isinstance(level, Mapping) for level in mode.levels) or not _has_rule(function):
             return function.forward
 

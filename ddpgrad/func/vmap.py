@@ -1,4 +1,4 @@
-"""`vmap`: a function of single examples applied to a batch, as a loop."""
+"""`vmap`: a function of single examples applied to a batch, to all at once where that can be, else as a loop."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from .. import Tensor, stack
+from .. import Tensor, cat, stack
+from ..core.errors import NotMapped
+from ..core.modes import at_once as within
+from . import at_once
 from .captured import captured
 from .levels import Mapping, Randomness, entered
 from .trees import flatten, spread
@@ -24,9 +27,11 @@ def vmap(
 
     in_dims: the dimension for each argument (or tree of arguments), None for what every example
     gets whole, and may not write to. out_dims: where the batch goes in each output, None for what is the same for all. randomness: 'different' numbers for
-    each example, the 'same', or an 'error' when `func` draws any. chunk_size: accepted for
-    PyTorch's sake. This is a loop that calls `func` once for each example: it saves writing it,
-    not time.
+    each example, the 'same', or an 'error' when `func` draws any. chunk_size: how many examples at most are computed at
+    once, which take so many times the memory of one.
+
+    `func` is called once, with tensors that show one example and hold all. Where it needs examples one by one (their elements as
+    numbers, writes, different random numbers, gradients of what it has from outside), it is called for each: a loop.
     """
     if chunk_size is not None and chunk_size < 1:
         raise ValueError(f"vmap: chunk_size should be None or greater than 0. (got {chunk_size})")
@@ -43,37 +48,77 @@ def vmap(
         leaves, rebuild = flatten(args)
         dims = spread(in_dims, args, "in_dims")
         count = _batch_size(name, leaves, dims)
-        whole = [x for x, d in zip(leaves, dims, strict=True) if d is None]
-        own = {id(x._versions) for x, d in zip(leaves, dims, strict=True) if d is not None}
-        shared = [
-            x
-            for x in (*whole, *captured(func))
-            if isinstance(x, Tensor) and not x.is_inference() and id(x._versions) not in own
-        ]
-        versions = [x._versions[0] for x in shared]
-        results = []
-        for i in range(count or 1):
-            draws.again()
-            # Without examples, one of zeros tells the shapes of the results.
-            example = [
-                x if d is None else x.select(d, i) if count else _zeros(x, d)
-                for x, d in zip(leaves, dims, strict=True)
-            ]
-            with entered(Mapping(draws, whole, more=i + 1 < count)):
-                results.append(func(*rebuild(example), **kwargs))
-            if [x._versions[0] for x in shared] != versions:
-                raise RuntimeError(
-                    f"vmap: inplace arithmetic on what has no batch dimension is not possible: `{name}` wrote to a tensor "
-                    "that all examples share. Give it as an argument with a batch dimension, or write to a copy."
-                )
-        columns = zip(*(flatten(result)[0] for result in results), strict=True)
-        one = isinstance(out_dims, tuple) and len(out_dims) == 1 and isinstance(results[0], Tensor)
-        to = spread(out_dims[0] if one else out_dims, results[0], "out_dims")
-        return flatten(results[0])[1](
-            [_stacked(name, column, dim, count) for column, dim in zip(columns, to, strict=True)]
-        )
+        try:
+            return _at_once(func, leaves, dims, count, rebuild, kwargs, draws, out_dims, chunk_size or count)
+        except NotMapped:
+            if within():
+                raise
+        return _loop(name, func, leaves, dims, count, rebuild, kwargs, draws, out_dims)
 
     return wrapper
+
+
+def _at_once(
+    func: Callable[..., Any], leaves: list[Any], dims: list[Any], count: int, rebuild: Any, kwargs: Any,
+    draws: Randomness, out_dims: Any, chunk: int,
+) -> Any:  # fmt: skip
+    """The results of one call for all examples, or of one for each `chunk` of them."""
+    if min(chunk, count) < 2:
+        raise NotMapped
+    found: list[list[Any]] = []
+    result, to = None, []
+    for start in range(0, count, chunk):
+        draws.again()
+        size = min(chunk, count - start)
+        given = [x if d is None else x.narrow(d, start, size) for x, d in zip(leaves, dims, strict=True)]
+        result = at_once.call(func, given, dims, size, rebuild, kwargs, draws)
+        to = _places(out_dims, result)
+        found.append(at_once.joined(flatten(result)[0], to, size))
+    parts = found[0] if len(found) == 1 else [
+        column[0] if d is None else cat(list(column), d) for column, d in zip(zip(*found, strict=True), to, strict=True)
+    ]  # fmt: skip
+    return flatten(result)[1](parts)
+
+
+def _loop(
+    name: str, func: Callable[..., Any], leaves: list[Any], dims: list[Any], count: int, rebuild: Any, kwargs: Any,
+    draws: Randomness, out_dims: Any,
+) -> Any:  # fmt: skip
+    """The results of calls for each example, one after another."""
+    whole = [x for x, d in zip(leaves, dims, strict=True) if d is None]
+    own = {id(x._versions) for x, d in zip(leaves, dims, strict=True) if d is not None}
+    shared = [
+        x
+        for x in (*whole, *captured(func))
+        if isinstance(x, Tensor) and not x.is_inference() and id(x._versions) not in own
+    ]
+    versions = [x._versions[0] for x in shared]
+    results = []
+    for i in range(count or 1):
+        draws.again()
+        # Without examples, one of zeros tells the shapes of the results.
+        example = [
+            x if d is None else x.select(d, i) if count else _zeros(x, d)
+            for x, d in zip(leaves, dims, strict=True)
+        ]
+        with entered(Mapping(draws, whole, more=i + 1 < count)):
+            results.append(func(*rebuild(example), **kwargs))
+        if [x._versions[0] for x in shared] != versions:
+            raise RuntimeError(
+                f"vmap: inplace arithmetic on what has no batch dimension is not possible: `{name}` wrote to a tensor "
+                "that all examples share. Give it as an argument with a batch dimension, or write to a copy."
+            )
+    columns = zip(*(flatten(result)[0] for result in results), strict=True)
+    to = _places(out_dims, results[0])
+    return flatten(results[0])[1](
+        [_stacked(name, column, dim, count) for column, dim in zip(columns, to, strict=True)]
+    )
+
+
+def _places(out_dims: Any, result: Any) -> list[Any]:
+    """Where the batch goes in each leaf of `result`."""
+    one = isinstance(out_dims, tuple) and len(out_dims) == 1 and isinstance(result, Tensor)
+    return spread(out_dims[0] if one else out_dims, result, "out_dims")
 
 
 def _batch_size(name: str, leaves: list[Any], dims: list[Any]) -> int:

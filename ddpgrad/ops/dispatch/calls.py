@@ -14,7 +14,7 @@ from ...autograd.grad_mode import mode
 from ...backend.dtype import bfloat16, float16
 from ...backend.registry import backend_for
 from ...core import return_types
-from ...core.modes import recorders
+from ...core.modes import mapping, recorders
 from ...core.overrides import answer, ask, is_overridden, leaving_unknown, overriding
 from ...core.tensor import Tensor, wrap
 from .autocast import cast_arguments, casting, is_listed, without_autocast
@@ -115,6 +115,8 @@ def general(op: Op, asked: Asked = None, operator: bool = False) -> Callable[...
             first = raw[0][0] if sequence else raw[first_place]
             if not hasattr(first, "dtype"):
                 first = _first_array(op, raw)
+            if mapping and (found := mapping[0](raw)) is not None:
+                first = found
             try:
                 kernel = kernels[first.__class__]
                 if plain and (dtype is bfloat16 or dtype is float16):

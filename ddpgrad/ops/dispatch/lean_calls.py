@@ -13,6 +13,7 @@ import numpy as np
 
 from ...autograd.grad_mode import mode
 from ...backend.registry import backend_for
+from ...core.modes import mapping
 from ...core.overrides import Overridden, ask, is_overridden, overriding
 from ...core.tensor import wrap
 from .autocast import cast_arguments, without_autocast
@@ -20,7 +21,7 @@ from .calls import Asked, casts_of, general, into, is_differentiable, versions_o
 from .dtype_lists import REFUSED_BY_OPS, refuse_dtypes
 from .explain import explain
 from .lean_nodes import record_pair, record_single
-from .node import record
+from .node import record, refuse_outer
 from .out import compute_as_out
 from .views import counts, mark_view, several_views
 
@@ -189,6 +190,8 @@ def ternary(op: Op, adapt: Callable[..., tuple[Any, ...]], asked: Asked = None) 
         except (AttributeError, RuntimeError, Overridden):
             return call_general(*as_given)  # which asks the operands, or says what is wrong
         first = raw[0]
+        if mapping and (found := mapping[0](raw)) is not None:
+            first = found
         try:
             result = kernels[first.__class__](*raw)
         except Exception as error:
@@ -246,8 +249,13 @@ def single(op: Op, asked: Asked = None) -> Callable[..., Any]:
             options = args[1:] if adapt is None else adapt(*args)[1:]
         except Overridden:  # by an index
             return general(op, asked)(*as_given, **kwargs)
+        kind = a.__class__
+        if mapping and (found := mapping[0](options)) is not None:
+            kind = found.__class__
+            if input._requires_grad:
+                refuse_outer((input,), kind)
         try:
-            result = kernels[a.__class__](a, *options)
+            result = kernels[kind](a, *options)
         except Exception as error:
             raise explain(op, (input, *options), error) from error
         # A scalar of NumPy's becomes an array; what was moved to another device is one already.

@@ -11,7 +11,8 @@ import numpy as np
 from ...autograd.accumulate import edge_of, tensor_at
 from ...autograd.nodes import NO_EDGE, Edge, Node, next_sequence, observers
 from ...core.dispatching import telling
-from ...core.errors import GraphError
+from ...core.errors import GraphError, NotMapped
+from ...core.modes import mapping
 from ...core.tensor import Tensor
 from ...core.upcalls import saved_attribute
 
@@ -213,6 +214,12 @@ def guarded(out: Tensor, *tensors: Tensor | None) -> Tensor:
     return out
 
 
+def refuse_outer(given: Sequence[Any], kind: type) -> None:
+    """Let `vmap` be a loop where one gradient would be the sum of those of all examples. kind: of the result's array."""
+    if any(isinstance(t, Tensor) and t._requires_grad and t._array.__class__ is not kind for t in given):
+        raise NotMapped
+
+
 def _has_arrays(kept: Any) -> bool:
     """Whether an argument such as an index holds arrays."""
     if isinstance(kept, (tuple, list)):
@@ -243,6 +250,8 @@ def record(
     given: the tensor arguments, where None and numbers need no gradient; raw: all arguments
     as the kernel had them. watched: version counters of what is kept besides, such as indices.
     """
+    if mapping:
+        refuse_outer(given, out._array.__class__)
     node = new(OpNode)
     node.op = op
     node.edges = tuple(

@@ -1,0 +1,138 @@
+"""The backend of MappedArrays: kernels that take all examples at once, by a rule that tells where the examples are.
+
+A kernel without a rule runs once for each example, on the examples' own backend.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ...core.errors import NotMapped
+from ..device import Device
+from ..dtype import numpy_of
+from ..registry import Backend, Kernel, add_backend, backend_for, body_of
+from . import indexing, layers, shapes
+from .array import MappedArray, mapped, repeated, same
+from .elements import OF_ELEMENTS, elementwise
+from .rules import RULES, Rule
+
+Array = Any
+__all__ = ["BACKEND", "MappedBackend", "indexing", "layers", "shapes"]
+
+_OF_PARTS = frozenset(("getitem", "sum_to", "weight_gradient"))
+"""Kernels that are made of others here, as their portable bodies are."""
+
+_REFUSED = frozenset(
+    ("dropout", "empty", "fill_where", "full", "move", "nonzero", "on", "overwrite", "strided", "view_dtype")
+)
+"""Kernels that draw, write or look at memory."""
+
+
+class MappedBackend(Backend):
+    """Kernels on MappedArrays."""
+
+    places = False
+
+    def _find(self, name: str) -> Kernel:
+        if name in _REFUSED or name[-1] == "_":
+            return _refuse
+        if name == "asarray":
+            return _asarray
+        body = body_of(name)
+        if name in _OF_PARTS and body is not None:
+            return lambda *args: body(self, *args)
+        rule = RULES.get(name)
+        if rule is None and body is not None and body.__module__.startswith(OF_ELEMENTS):
+            rule = elementwise(name)
+        return _at_once(name, rule)
+
+
+def _refuse(*args: Any, **options: Any) -> Any:
+    raise NotMapped
+
+
+def _asarray(data: Any, dtype: Any = None, like: Any = None) -> Any:
+    if data.__class__ is not MappedArray:
+        return np.asarray(data, None if dtype is None else numpy_of(dtype))
+    return data if dtype is None else BACKEND.cast(data, dtype)
+
+
+def _at_once(name: str, rule: Rule | None) -> Kernel:
+    def kernel(*args: Any) -> Any:
+        found = list(_mapped_in(args))
+        if not found:
+            return getattr(backend_for(next(a for a in args if hasattr(a, "dtype"))), name)(*args)
+        count, H = found[0].count, backend_for(found[0].whole)
+        if any(map(same, found)):
+            args = tuple(map(_plain, args))
+            found = list(_mapped_in(args))
+            if not found:
+                return _made(getattr(H, name)(*args), lambda one: repeated(H.asarray(one), count))
+        if rule is not None:
+            try:
+                return _made(rule(H, *args), lambda whole: mapped(whole, count))
+            except NotMapped:
+                pass
+        return _one_by_one(getattr(H, name), args, count)
+
+    kernel.__name__ = name
+    return kernel
+
+
+def _mapped_in(values: Iterable[Any]) -> Iterable[MappedArray]:
+    for value in values:
+        if value.__class__ is MappedArray:
+            yield value
+        elif value.__class__ is tuple or value.__class__ is list:
+            yield from _mapped_in(value)
+
+
+def _plain(value: Any) -> Any:
+    """`value` as a plain array where it is one for all examples."""
+    if value.__class__ is MappedArray and same(value):
+        return value.whole[0, ...]
+    if value.__class__ is tuple or value.__class__ is list:
+        return value.__class__(map(_plain, value))
+    return value
+
+
+def _made(result: Any, made: Callable[[Array], MappedArray]) -> Any:
+    """What a kernel returned, with MappedArrays for arrays."""
+    if isinstance(result, (tuple, list)):
+        return result.__class__([_made(part, made) for part in result])
+    return None if result is None else made(result)
+
+
+def _example(value: Any, i: int) -> Any:
+    if value.__class__ is MappedArray:
+        return value.whole[i, ...]
+    if value.__class__ is tuple or value.__class__ is list:
+        return value.__class__([_example(part, i) for part in value])
+    return value
+
+
+def _one_by_one(kernel: Kernel, args: Sequence[Any], count: int) -> Any:
+    """The results of all examples, one after another."""
+    return _stacked([kernel(*[_example(value, i) for value in args]) for i in range(count)])
+
+
+def _stacked(results: Sequence[Any]) -> Any:
+    first = results[0]
+    if isinstance(first, (tuple, list)):
+        return first.__class__([_stacked(parts) for parts in zip(*results, strict=True)])
+    if first is None:
+        return None
+    if not hasattr(first, "dtype") or any(one.shape != first.shape for one in results):
+        raise NotMapped
+    return MappedArray(np.stack(results))
+
+
+def _device_of(array: MappedArray) -> Device:
+    return backend_for(array.whole).device_of(array.whole)
+
+
+BACKEND = MappedBackend("cpu", MappedArray, {}, {}, _device_of)
+add_backend(BACKEND)

@@ -1,0 +1,119 @@
+"""Rules of matrix products, layers and linear algebra."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...core.errors import NotMapped
+from .array import MappedArray, aligned
+from .rules import RULES, Rule, ndim_of, rule
+
+Array = Any
+
+
+@rule("matmul")
+def matmul(H: Any, input: Any, other: Any) -> Array:
+    """`input @ other` of all examples."""
+    if other.__class__ is not MappedArray:
+        if other.ndim == 1:
+            return H.matmul(input.whole, other)
+        if other.ndim == 2:
+            rows = H.matmul(input.whole.reshape(-1, input.shape[-1]), other)  # one large product
+            return rows.reshape((input.count, *input.shape[:-1], other.shape[-1]))
+    elif input.__class__ is not MappedArray and input.ndim == 2 and other.ndim == 1:
+        return H.matmul(other.whole, input.swapaxes(0, 1))
+    left, right = _matrices(input, other)
+    out = H.matmul(*aligned((left, right)))
+    if other.ndim == 1:
+        out = out[..., 0]
+    return out if input.ndim > 1 else out[..., 0] if other.ndim == 1 else out[..., 0, :]
+
+
+def _matrices(input: Any, other: Any) -> tuple[Any, Any]:
+    """Vectors as matrices of one row, or of one column."""
+    if input.ndim == 1:
+        input = _with(input, (1, input.shape[0]))
+    if other.ndim == 1:
+        other = _with(other, (other.shape[0], 1))
+    return input, other
+
+
+def _with(array: Any, shape: tuple[int, ...]) -> Any:
+    if array.__class__ is MappedArray:
+        return MappedArray(array.whole.reshape((array.count, *shape)))
+    return array.reshape(shape)
+
+
+@rule("linear")
+def linear(H: Any, input: Any, weight: Any, bias: Any = None) -> Array:
+    """`input @ weight.T + bias` of all examples."""
+    if weight.__class__ is MappedArray or bias.__class__ is MappedArray:
+        if weight.ndim != 2:
+            raise NotMapped
+        turned = (
+            MappedArray(weight.whole.swapaxes(1, 2))
+            if weight.__class__ is MappedArray
+            else weight.swapaxes(0, 1)
+        )
+        if MappedArray not in (input.__class__, turned.__class__):
+            raise NotMapped
+        out = matmul(H, input, turned)
+        if bias is None:
+            return out
+        product = MappedArray(out)
+        return H.add(*aligned((product, bias)))
+    return H.linear(input.whole, weight, bias)
+
+
+def _leading(name: str, arrays: int, alike: int = 1) -> Rule:
+    """The rule of a kernel that lets dimensions lead.
+
+    arrays: how many arguments are arrays. alike: of so many of them, which have as many dimensions each, all are mapped, and
+    no other is.
+    """
+
+    def made(H: Any, *args: Any) -> Any:
+        first, others = args[:alike], args[alike:arrays]
+        if any(a.__class__ is not MappedArray or a.ndim != first[0].ndim for a in first):
+            raise NotMapped
+        if any(a.__class__ is MappedArray or ndim_of(a) > first[0].ndim for a in others):
+            raise NotMapped
+        return getattr(H, name)(*[a.whole for a in first], *args[alike:])
+
+    return made
+
+
+RULES |= {name: _leading(name, 1) for name in (
+    "cholesky_factor", "complete_qr", "det", "eig_factor", "eigh_factor", "eigvals", "eigvalsh", "inv", "lu_factor", "matrix_exp",
+    "qr_factor", "slogdet_pair", "svd_factor", "svdvals", "to_contiguous",
+)}  # fmt: skip
+RULES |= {
+    "layer_norm": _leading("layer_norm", 3),
+    "rms_norm": _leading("rms_norm", 2),
+    "attention": _leading("attention", 4, 3),
+}
+
+
+def _joined(name: str) -> Rule:
+    """The rule of a kernel on images (N, ...) whose other arguments are plain: examples are more images."""
+
+    def made(H: Any, input: Any, *others: Any) -> Any:
+        if (
+            input.__class__ is not MappedArray
+            or not input.ndim
+            or any(o.__class__ is MappedArray for o in others)
+        ):
+            raise NotMapped
+        count, n = input.count, input.shape[0]
+        if name == "convolution_input":
+            weight, shape, *options = others
+            others = (weight, (count * shape[0], *shape[1:]), *options)
+        out = getattr(H, name)(input.whole.reshape((count * n, *input.shape[1:])), *others)
+        if isinstance(out, tuple):
+            raise NotMapped
+        return out.reshape((count, n, *out.shape[1:]))
+
+    return made
+
+
+RULES |= {name: _joined(name) for name in ("col2im", "convolution", "convolution_input", "im2col")}
