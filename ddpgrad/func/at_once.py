@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from .. import Tensor
-from ..backend.mapped.array import MappedArray, same
+from ..backend.mapped.array import MappedArray
 from ..backend.mapped.kernels import BACKEND
 from ..backend.registry import SparseArray, backend_for
 from ..core.errors import NotMapped
@@ -85,8 +85,8 @@ def _joined(x: Any, dim: Any, count: int) -> Any:
     if array.__class__ is not MappedArray:
         return x.unsqueeze(place).expand(*x.shape[:place], count, *x.shape[place:]).clone()
     F = backend_for(array.whole)
-    whole = F.permute(array.whole, (*range(1, place + 1), 0, *range(place + 1, x.ndim + 1)))
-    return wrap(whole if place == 0 and whole.base is None and not same(array) else F.contiguous(whole))
+    whole = F.contiguous(F.permute(array.whole, (*range(1, place + 1), 0, *range(place + 1, x.ndim + 1))))
+    return wrap(whole if whole.base is None else F.clone(whole))  # which may be the memory of an argument
 
 
 def _array_of_examples(raw: Sequence[Any]) -> Any:
