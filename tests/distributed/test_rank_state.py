@@ -46,6 +46,7 @@ SHARED = {
     "core.classes.classes": "classes of tensors by those of arrays, which modules register at import",
     "core.classes.plain": "likewise",
     "core.modes.inferring": "whether any thread is in inference mode; which one is per thread",
+    "core.modes.mapping": "whether any thread is in a vmap at once; levels are per thread",
     "core.modes.telling": "whether anybody may have to be told of ops; modes are per thread",
     "core.overrides.overriding": "whether anything may have to be asked; modes are per thread",
     "core.rank_local._all": "where the ranks' own values are",

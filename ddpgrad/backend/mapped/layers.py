@@ -47,22 +47,12 @@ def _with(array: Any, shape: tuple[int, ...]) -> Any:
 @rule("linear")
 def linear(H: Any, input: Any, weight: Any, bias: Any = None) -> Array:
     """`input @ weight.T + bias` of all examples."""
-    if weight.__class__ is MappedArray or bias.__class__ is MappedArray:
-        if weight.ndim != 2:
-            raise NotMapped
-        turned = (
-            MappedArray(weight.whole.swapaxes(1, 2))
-            if weight.__class__ is MappedArray
-            else weight.swapaxes(0, 1)
-        )
-        if MappedArray not in (input.__class__, turned.__class__):
-            raise NotMapped
-        out = matmul(H, input, turned)
-        if bias is None:
-            return out
-        product = MappedArray(out)
-        return H.add(*aligned((product, bias)))
-    return H.linear(input.whole, weight, bias)
+    if weight.__class__ is not MappedArray and bias.__class__ is not MappedArray:
+        return H.linear(input.whole, weight, bias)
+    if weight.__class__ is not MappedArray or weight.ndim != 2 or (bias is not None and bias.itemsize == 2):
+        raise NotMapped  # also where product and sum are rounded once
+    out = matmul(H, input, MappedArray(weight.whole.swapaxes(1, 2)))
+    return out if bias is None else H.add(*aligned((MappedArray(out), bias)))
 
 
 def _leading(name: str, arrays: int, alike: int = 1) -> Rule:
