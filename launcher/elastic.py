@@ -45,7 +45,6 @@ class LaunchConfig:
     metrics_cfg: dict[str, str] = dataclasses.field(default_factory=dict[str, str])
     local_addr: str | None = None
     event_log_handler: str = "null"
-    numa_options: Any = None
     signals_to_handle: str = "SIGTERM,SIGINT,SIGHUP,SIGQUIT"
     duplicate_stdout_filters: list[str] | None = None
     duplicate_stderr_filters: list[str] | None = None
@@ -54,7 +53,6 @@ class LaunchConfig:
 
     def __post_init__(self) -> None:
         for name in (
-            "numa_options",
             "duplicate_stdout_filters",
             "duplicate_stderr_filters",
             "virtual_local_rank",

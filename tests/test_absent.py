@@ -260,6 +260,16 @@ def test_an_absent_part_is_imported_as_any_module():
     ], run.stderr
 
 
+def test_agents_of_torchrun_are_named_and_refused():
+    from ddpgrad.distributed.elastic import rendezvous  # pyright: ignore[reportMissingImports]
+    from ddpgrad.distributed.elastic.agent.server.api import WorkerSpec  # pyright: ignore[reportMissingImports]
+
+    with pytest.raises(NotImplementedError, match="ddprun starts ranks here"):
+        WorkerSpec()
+    with pytest.raises(rendezvous.RendezvousError):
+        raise rendezvous.RendezvousError("a program's own")
+
+
 def test_a_library_has_ops_by_schema():
     mine = torch.library.Library("tests_mine", "DEF")
     mine.define("scale(Tensor x, float by=2.0, *, int[2] k=[1, 1], bool? f=None) -> (Tensor, int[])")

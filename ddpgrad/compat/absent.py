@@ -36,6 +36,7 @@ _ONNX = "torch.onnx.export writes the ops that run"
 _QUANTIZED = "there are no quantized tensors here"
 _DATASETS = "a Dataset or an IterableDataset draws and changes its samples itself here"
 _RPC = "ranks talk by collectives and send/recv here, not by remote calls"
+_AGENTS = "ddprun starts ranks here, and starts them again"
 _ONE_DEVICE = "a process uses one device here; start one for each with ddprun"
 _SAVE = (
     "save state_dicts with torch.save or torch.safetensors, and training state with `ddprun`'s checkpoints"
@@ -99,6 +100,10 @@ VALUES = Part(_GRAPHS, "DeviceObjType Graph Node ScriptMethod TensorType Value")
 
 PARTS = {
     "distributed.checkpoint.optimizer": Part(_SAVE, "load_sharded_optimizer_state_dict"),
+    "distributed.elastic.rendezvous": Part(
+        _AGENTS,
+        "RendezvousClosedError^ RendezvousConnectionError^ RendezvousError^ RendezvousStateError^ RendezvousTimeoutError^",
+    ),
     "export": Part(
         f"{_GRAPHS}, and torch.onnx.export writes a model to a file",
         "Dim ExportedProgram export load register_dataclass save",
@@ -134,7 +139,7 @@ PACKAGES = {
     "distributed._symmetric_memory": "ranks talk by collectives and send/recv here, not by shared memory of GPUs",
     "distributed.autograd distributed.rpc": _RPC,
     "distributed.elastic.agent distributed.elastic.events distributed.elastic.metrics distributed.elastic.rendezvous "
-    "distributed.elastic.timer distributed.elastic.utils": "ddprun starts ranks here, and starts them again",
+    "distributed.elastic.timer distributed.elastic.utils": _AGENTS,
     "nested._internal": "a nested tensor is a list of tensors here",
     "onnx._internal": _ONNX,
     "_C._cpu sparse._triton_ops sparse._triton_ops_meta utils._triton": "kernels are not generated from Python here",

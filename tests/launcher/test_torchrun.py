@@ -123,6 +123,8 @@ def test_options_are_torchruns(monkeypatch: pytest.MonkeyPatch):
     assert arguments == ["-u", "-m", "mod", "--nnodes", "x"] and os.path.basename(str(command)).startswith(
         "python"
     )
+    # accelerate's notebook_launcher asks for it where the field is there.
+    assert "numa_options" not in LaunchConfig.__dataclass_fields__
     with pytest.raises(NotImplementedError, match="of several hosts each has a number"):
         elastic_launch(LaunchConfig(1, 2, 1), "true")()
     with pytest.raises(NotImplementedError, match="--numa-binding is not supported"):
