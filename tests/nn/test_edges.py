@@ -247,6 +247,11 @@ REFUSED = [
         TypeError,
         r"'target' \(position 2\) must be Tensor, not list",
     ),
+    (
+        lambda: F.fractional_max_pool2d(ONES(1, 2, 7, 7), 2, 3, _random_samples=ONES(1, 3, 2)),
+        RuntimeError,
+        "random samples",
+    ),
     (lambda: torch.is_nonzero(NOTHING), TypeError, "must be Tensor"),
     (lambda: F.ctc_loss(ONES(0, 0, 4), ONES(0, 1).long(), (), ()), RuntimeError, "must not be empty"),
 ]

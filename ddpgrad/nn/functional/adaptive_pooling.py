@@ -195,19 +195,23 @@ def _fractional(dims: int, what: str):
                     f"{name}(): {size} windows of size {k} do not fit into a length of {n}: too large relative to input"
                 )
         lead = tuple(input.shape[:-dims])
-        samples = _random_samples
+        samples, one_each = _random_samples, (1, *lead, dims)[-3:]
         if samples is None:
-            samples = rand((1, *lead, dims)[-3:], dtype=input.dtype, device=input.device)
+            samples = rand(one_each, dtype=input.dtype, device=input.device)
+        elif (
+            samples.dtype is not input.dtype
+            or samples.shape[1:] != one_each[1:]
+            or samples.shape[0] < one_each[0]
+        ):
+            raise RuntimeError(
+                f"{name}(): expected random samples {list(one_each)} of {input.dtype.name}, one of each dimension for each "
+                f"plane, but got {list(samples.shape)} of {samples.dtype.name}"
+            )
         host = np.zeros(samples.shape) if samples.is_meta else samples.numpy(force=True)
-        drawn = host.reshape(-1, dims)
+        planes = math.prod(lead)
+        drawn = host.reshape(-1, dims)[:planes]
         # PyTorch's samples belong to (x, y) for images, but to (depth, height, width) for volumes.
         columns = range(dims) if dims == 3 else (1, 0)
-        planes = math.prod(lead)
-        if len(drawn) < planes:
-            raise RuntimeError(
-                f"{name}(): expected {dims} random samples for each of {planes} planes, got {len(drawn)}"
-            )
-        drawn = drawn[:planes]
         places = np.zeros((planes, 1, 1), np.int64)
         for i, (n, size, k) in enumerate(zip(image, sizes, kernel, strict=True)):
             met = _random_starts(drawn[:, columns[i]], n, size, k)[:, :, None] + np.arange(k)
