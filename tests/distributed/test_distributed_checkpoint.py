@@ -242,6 +242,8 @@ def test_mistakes_are_told(folder: Path):
         def load_state_dict(self, state_dict): ...
 
     keep = dcp.FileSystemWriter(folder, overwrite=False)
+    (theirs := folder.parent / "step_00000001").mkdir()
+    (theirs / "MANIFEST.json").write_text("{}")
     mistakes: list[tuple[Any, type[Exception], str]] = [
         (differing, CheckpointError, r"'x' as tensor of float32 with shape \[2\] on rank 0, and .*\[3\] on rank 1"),
         (lambda: dcp.save({"x": {"y": 1}, "x.y": 2}, checkpoint_id=folder), CheckpointError, "duplicated flatten key x.y"),
@@ -251,6 +253,7 @@ def test_mistakes_are_told(folder: Path):
         (lambda: dcp.save({}), RuntimeError, "`checkpoint_id` must be specified"),
         (lambda: dcp.load({"table": 3}, checkpoint_id=folder), CheckpointError, "expected BytesStorageMetadata .*int"),
         (lambda: dcp.load(state(0.0), checkpoint_id=folder / "no"), CheckpointError, "there is no checkpoint .*no: no such"),
+        (lambda: dcp.load(state(0.0), checkpoint_id=theirs), CheckpointError, "it was made by a Checkpointer: load it by"),
     ]  # fmt: skip
     for mistake, kind, text in mistakes:
 

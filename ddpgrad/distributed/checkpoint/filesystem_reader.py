@@ -13,6 +13,7 @@ from ...autograd.grad_mode import no_grad
 from ...core.errors import CheckpointError
 from ...files.serialization import load
 from ...futures import Future
+from ...launcher.checkpoint.manifest import MANIFEST
 from . import metadata_file
 from .blocks import narrow_tensor_by_index
 from .folder import FileSystem, Name, _StorageInfo
@@ -44,7 +45,11 @@ class FileSystemReader(StorageReader):
         path = self._get_metadata_path(kwargs.get("rank"))
         if not self.fs.exists(path):
             what = f"{os.path.basename(path)} is missing" if self.fs.exists(self.path) else "no such folder"
-            raise CheckpointError(f"there is no checkpoint {self.path}: {what}")
+            if self.fs.exists(self.fs.concat_path(self.path, MANIFEST)):
+                what = "it was made by a Checkpointer: load it by Checkpointer.resume or Checkpointer.read"
+            raise CheckpointError(
+                f"there is no checkpoint of torch.distributed.checkpoint in {self.path}: {what}"
+            )
         with self.fs.create_stream(path, "rb") as file:
             content = file.read()
         found = metadata_file.loaded(content, str(path))
