@@ -10,7 +10,10 @@ import pytest
 pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
 
-IMPORTS = "import ddpgrad as torch\nfrom ddpgrad import errors, nn\n"
+IMPORTS = "import ddpgrad as torch\nimport ddpgrad.nn.functional as F\nfrom ddpgrad import errors, nn\n"
+THEIR_IMPORTS = (
+    "import torch\nimport torch.nn.functional as F\nfrom torch import nn\nfrom ddpgrad import errors\n"
+)
 
 
 def mistakes(of_torch: bool) -> dict[str, Any]:
@@ -19,7 +22,7 @@ def mistakes(of_torch: bool) -> dict[str, Any]:
     source = path.read_text()
     assert IMPORTS in source
     if of_torch:
-        source = source.replace(IMPORTS, "import torch\nfrom torch import nn\nfrom ddpgrad import errors\n")
+        source = source.replace(IMPORTS, THEIR_IMPORTS)
     names: dict[str, Any] = {"__name__": "mistakes", "__file__": str(path)}
     exec(compile(source, path, "exec"), names)
     return names["MISTAKES"]
