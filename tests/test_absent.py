@@ -343,6 +343,15 @@ def test_names_are_found_in_pytorchs_files(name, home, attribute):
     assert getattr(there, attribute) is getattr(here, attribute)
 
 
+def test_absent_modules_are_found_below_packages_with_other_names():
+    for name in ("multiprocessing", "sparse", "utils.benchmark"):
+        importlib.import_module(f"ddpgrad.{name}")
+    meta = importlib.import_module("ddpgrad.sparse._triton_ops_meta")
+    assert meta is torch.sparse._triton_ops_meta
+    with pytest.raises(ModuleNotFoundError):
+        importlib.import_module("ddpgrad.multiprocessing._triton_ops_meta")
+
+
 def test_blocks_of_libraries_decorate_functions_and_generators():
     from ddpgrad.utils._contextlib import _DecoratorContextManager
 

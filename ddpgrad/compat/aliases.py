@@ -191,7 +191,10 @@ PAGES = {
 }
 """Modules that have names of others only, as the stub of a package below this one."""
 
-_CALLED = {home: name for name, home in reversed(MODULES.items())}
+_ROOMS = ("compat.", "core.", "extras.", "files.", "launcher.", "library.", "ops.", "profiler.")
+"""Where modules lie that programs know by other names. Any other home is known by its own name, too."""
+
+_CALLED = {home: name for name, home in reversed(MODULES.items()) if home.startswith(_ROOMS)}
 
 
 def home(name: str) -> str | None:
