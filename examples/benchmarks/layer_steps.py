@@ -255,3 +255,33 @@ def _bce(torch: Any) -> Step:
 
 STEPS["CTCLoss"] = _ctc
 STEPS["BCELoss"] = _bce
+
+
+def _gradients_of_examples(torch: Any) -> Step:
+    model = torch.nn.Sequential(torch.nn.Linear(64, 128), torch.nn.ReLU(), torch.nn.Linear(128, 10))
+    parameters = {name: p.detach() for name, p in model.named_parameters()}
+    x, y = torch.randn(256, 64), torch.randint(0, 10, (256,))
+
+    def loss(parameters: Any, x: Any, y: Any) -> Any:
+        scores = torch.func.functional_call(model, parameters, (x[None],))
+        return torch.nn.functional.cross_entropy(scores, y[None])
+
+    each = torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0, 0))
+    return lambda: each(parameters, x, y)
+
+
+def _derivatives(transform: str, scalar: bool) -> Build:
+    def build(torch: Any) -> Step:
+        weight, x = torch.randn(64, 64), torch.randn(64)
+        function = getattr(torch.func, transform)(
+            lambda x: torch.tanh(weight @ x).sum() if scalar else torch.tanh(weight @ x)
+        )
+        return lambda: function(x)
+
+    return build
+
+
+STEPS["vmap, gradients of examples"] = _gradients_of_examples
+STEPS["jacrev"] = _derivatives("jacrev", scalar=False)
+STEPS["jacfwd"] = _derivatives("jacfwd", scalar=False)
+STEPS["hessian"] = _derivatives("hessian", scalar=True)

@@ -1,4 +1,4 @@
-"""Compare one training step, forward and backward, of every layer family with PyTorch's.
+"""Compare one training step, forward and backward, of every layer family, and derivatives by `torch.func`, with PyTorch's.
 
     python examples/benchmarks/layers.py                    # everything, some minutes
     python examples/benchmarks/layers.py --quick            # a rough look

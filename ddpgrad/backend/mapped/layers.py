@@ -6,7 +6,7 @@ from typing import Any
 
 from ...core.errors import NotMapped
 from .array import MappedArray, aligned
-from .rules import RULES, Rule, ndim_of, rule
+from .rules import RULES, Rule, each, ndim_of, rule
 
 Array = Any
 
@@ -107,3 +107,60 @@ def _joined(name: str) -> Rule:
 
 
 RULES |= {name: _joined(name) for name in ("col2im", "convolution", "convolution_input", "im2col")}
+
+
+# -- cross entropy: rows of all examples are so many rows, of which each example's are then added up ----------------
+
+
+def _rows(input: Any, target: Any, weight: Any) -> tuple[Array, Array]:
+    if input.__class__ is not MappedArray or weight.__class__ is MappedArray:
+        raise NotMapped
+    scores, targets = each((input, target), input.count)
+    return scores.reshape(-1, input.shape[1]), targets.reshape(-1)
+
+
+def _counted(H: Any, targets: Array, weight: Any, ignore_index: int, like: Array, count: int) -> Array:
+    """What the weights of each example's targets add up to, (count, 1)."""
+    kept = targets != ignore_index
+    if weight is not None:
+        kept = kept * H.index_select(weight, 0, targets * kept)
+    return kept.reshape(count, -1).sum(1, keepdims=True).astype(like.dtype)
+
+
+@rule("cross_entropy_rows")
+def _cross_entropy(
+    H: Any, input: Any, target: Any, weight: Any, ignore_index: int, label_smoothing: float, reduction: str
+) -> Any:
+    scores, targets = _rows(input, target, weight)
+    losses, sums = H.cross_entropy_rows(scores, targets, weight, ignore_index, label_smoothing, "none")
+    losses = losses.reshape(input.count, -1)
+    if sums is not None:
+        sums = sums.reshape(2, input.count, -1).swapaxes(0, 1)
+    if reduction == "none":
+        return losses, sums
+    total = losses.sum(1)
+    if reduction == "mean":
+        total = total / _counted(H, targets, weight, ignore_index, losses, input.count)[:, 0]
+    return total, sums
+
+
+@rule("cross_entropy_backward")
+def _cross_entropy_backward(
+    H: Any, g: Any, input: Any, target: Any, weight: Any, ignore_index: int, label_smoothing: float, reduction: str, sums: Any
+) -> Any:  # fmt: skip
+    scores, targets = _rows(input, target, weight)
+    (slopes,) = each((g,), input.count)
+    if reduction != "none":
+        slopes = slopes.reshape(-1, 1)
+        if reduction == "mean":
+            counted = _counted(H, targets, weight, ignore_index, scores, input.count)
+            slopes = H.where(counted == 0, H.full_like(counted, 0), slopes / counted)  # where all are ignored
+        slopes = H.clone(H.expand(slopes, (input.count, input.shape[0])))
+    if sums is not None:
+        if sums.__class__ is not MappedArray:
+            raise NotMapped
+        sums = sums.whole.swapaxes(0, 1).reshape(2, -1)
+    grads = H.cross_entropy_backward(
+        slopes.reshape(-1), scores, targets, weight, ignore_index, label_smoothing, "none", sums
+    )
+    return grads.reshape(input.count, *input.shape)
