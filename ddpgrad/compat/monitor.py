@@ -1,4 +1,4 @@
-"""`torch.monitor`: events of a process, which handlers are told of, and statistics that become events."""
+"""`torch.monitor`: events of a rank, which handlers are told of, and statistics that become events."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import Enum
 from typing import Any
+
+from ..core.rank_local import RankLocal
 
 STAT_EVENT = "torch.monitor.Stat"
 
@@ -46,28 +48,28 @@ class EventHandlerHandle:
     """What `register_event_handler` returns and `unregister_event_handler` takes."""
 
 
-_handlers: dict[EventHandlerHandle, Callable[[Event], Any]] = {}
+_handlers: RankLocal[dict[EventHandlerHandle, Callable[[Event], Any]]] = RankLocal(dict)
 
 
 def register_event_handler(callback: Callable[[Event], Any]) -> EventHandlerHandle:
-    """Let `callback` be told of each event of this process."""
+    """Let `callback` be told of each event of this rank."""
     if not callable(callback):
         raise TypeError(f"register_event_handler: expected a function, got {type(callback).__name__}")
     handle = EventHandlerHandle()
-    _handlers[handle] = callback
+    _handlers.get()[handle] = callback
     return handle
 
 
 def unregister_event_handler(handler: EventHandlerHandle) -> None:
     """Tell it no more."""
-    _handlers.pop(handler, None)
+    _handlers.get().pop(handler, None)
 
 
 def log_event(event: Event) -> None:
     """Tell all handlers; what one of them raises is raised."""
     if not isinstance(event, Event):
         raise TypeError(f"log_event: expected an Event, got {type(event).__name__}")
-    for handler in list(_handlers.values()):
+    for handler in list(_handlers.get().values()):
         handler(event)
 
 
