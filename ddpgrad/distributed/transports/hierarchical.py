@@ -18,6 +18,7 @@ import numpy as np
 from ...core.environment import Launch
 from ...core.errors import TransportError
 from ..protocol import tree
+from .base import rests
 from .calls import Allocate, Reduce
 from .mpi import library
 from .mpi.exchange import MESSAGE, Exchange
@@ -48,6 +49,7 @@ class HierarchicalTransport(MpiTransport):
         peers = launch.subset([rank for host in hosts for rank in launch.block(host[place])])
         assert here is not None and peers is not None
         self._host = ShmTransport(here, timeout, f"{job}-{index}", max(map(len, ranks)))
+        rests(self._host)  # the thread that carries its sums calls MPI: no other is to move them on
         world = launch.world_size
         frontiers = [tree.frontier(members[0], members[-1] + 1, world) for members in ranks]
         self._peers = Exchange(library.communicator(peers))
