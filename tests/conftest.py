@@ -129,7 +129,8 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """To import what compares with PyTorch takes half a minute."""
-    return True if collection_path == PARITY and "torch" not in _asked(config) else None
+    wanted = "torch" in _asked(config) and find_spec("torch") is not None
+    return True if collection_path == PARITY and not wanted else None
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -152,6 +153,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     left = [f"{count} {mark} ({why[mark]})" for mark, count in Counter(marks).items() if mark]
     if "torch" in why:
         left.append("tests/parity")
+    elif find_spec("torch") is None:
+        left.append("tests/parity (PyTorch is not installed)")
     config.stash[LEFT_OUT] = ", ".join(left)
     if hasattr(config, "workeroutput"):
         config.workeroutput["left_out"] = config.stash[LEFT_OUT]

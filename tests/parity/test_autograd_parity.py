@@ -9,11 +9,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+import torch as oracle
 
 import ddpgrad
-
-oracle = pytest.importorskip("torch")
-pytestmark = pytest.mark.torch
 
 Program = Callable[[Any], Iterator[Any]]
 PROGRAMS: list[Program] = []

@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+import torch.distributed.checkpoint as torch_dcp
 
 import ddpgrad
 import ddpgrad.distributed as dist
 import ddpgrad.distributed.checkpoint as dcp
 from ddpgrad.distributed.tensor import Shard, distribute_tensor
 
-pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore")]
-torch = pytest.importorskip("torch")
-torch_dcp = pytest.importorskip("torch.distributed.checkpoint")
+pytestmark = pytest.mark.filterwarnings("ignore")
 
 
 def state(lib: Any, value: float) -> dict[str, Any]:

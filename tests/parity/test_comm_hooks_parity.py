@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
 import ddpgrad
 import ddpgrad.distributed.algorithms.ddp_comm_hooks.powerSGD_hook as ours
-
-torch = pytest.importorskip("torch")
-pytestmark = pytest.mark.torch
 
 
 def trained(t, hooks, settings: dict) -> list[float]:

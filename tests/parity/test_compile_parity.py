@@ -11,8 +11,6 @@ import torch as reference
 
 import ddpgrad
 
-pytestmark = pytest.mark.torch
-
 WRONG: list[dict[str, Any]] = [
     {"backend": "nope"}, {"mode": "nope"}, {"mode": "default", "options": {"trace.enabled": True}}, {"dynamic": "x"},
     {"backend": "eager", "fulgraph": True},

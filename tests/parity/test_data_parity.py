@@ -7,12 +7,10 @@ from collections import namedtuple
 
 import numpy as np
 import pytest
+import torch
 
 import ddpgrad
 from ddpgrad.random import fork_rng
-
-torch = pytest.importorskip("torch")
-pytestmark = pytest.mark.torch
 
 Point = namedtuple("Point", "x y")
 

@@ -5,12 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import torch
 
 import ddpgrad
 from ddpgrad.utils import _python_dispatch
-
-pytestmark = pytest.mark.torch
-torch = pytest.importorskip("torch")
 
 # Over the library t, F, tensors x, y (2, 3), w (4, 3), b (4), v (3), z (2, 3, 4), img (2, 3, 5, 5), k (4, 3, 3, 3), a mask m, indices i.
 CALLS = """

@@ -9,13 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-
-pytest.importorskip("torch")
-sys.path.append(str(Path(__file__).parent))
-
 from distributed_reasons import LEFT_OUT
-
-pytestmark = pytest.mark.torch
 
 # (ranks, backend, names, how many pass at least). The CPU stands for GPUs, which most tests of data parallelism ask for.
 RUNS = [

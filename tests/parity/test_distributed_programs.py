@@ -12,9 +12,6 @@ from typing import Any
 import pytest
 from torchruns import pytorchs_torchrun, torchrun
 
-pytest.importorskip("torch")
-pytestmark = pytest.mark.torch
-
 PROGRAMS = Path(__file__).parent / "programs"
 RUN = [sys.executable, "-m", "ddpgrad.run", "--as-torch"]
 STARTS = {

@@ -6,11 +6,10 @@ import warnings
 
 import numpy as np
 import pytest
+import torch
 
 import ddpgrad
 
-pytestmark = pytest.mark.torch
-torch = pytest.importorskip("torch")
 LIBRARIES = (torch, ddpgrad)
 
 rng = np.random.default_rng(1)

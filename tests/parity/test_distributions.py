@@ -6,11 +6,10 @@ from importlib import import_module
 
 import numpy as np
 import pytest
+import torch
 
 import ddpgrad
 
-pytestmark = pytest.mark.torch
-torch = pytest.importorskip("torch")
 LIBRARIES = (torch, ddpgrad)
 
 rng = np.random.default_rng(0)

@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 import random
-import sys
 import warnings
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-pytest.importorskip("torch")
 pytest.importorskip("expecttest", reason="the operator database needs expecttest: pip install expecttest")
-sys.path.append(str(Path(__file__).parent))
 
 import torch
 from coverage_reasons import left_out
 from op_db import entries
 from op_db_case import describe
 from op_db_values import Converter, label, ours
-
-pytestmark = pytest.mark.torch
 
 ALL = {label(e): e for e in entries() if left_out(label(e)) is None}
 ENTRIES = {name: e for name, e in ALL.items() if e.error_inputs_func is not None}

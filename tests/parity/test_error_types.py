@@ -7,9 +7,6 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("torch")
-pytestmark = pytest.mark.torch
-
 IMPORTS = "import ddpgrad as torch\nimport ddpgrad.nn.functional as F\nfrom ddpgrad import errors, nn\n"
 THEIR_IMPORTS = (
     "import torch\nimport torch.nn.functional as F\nfrom torch import nn\nfrom ddpgrad import errors\n"

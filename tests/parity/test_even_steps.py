@@ -2,19 +2,9 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
-
-sys.path.append(str(Path(__file__).parent))
-
-pytest.importorskip("torch")
-
 from both import agree
-
-pytestmark = pytest.mark.torch
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

@@ -5,11 +5,9 @@ None may be forgotten. What these samples leave out of the families is tested in
 
 from __future__ import annotations
 
-import sys
 import warnings
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,9 +15,6 @@ import pytest
 import ddpgrad
 from ddpgrad.compat import absent
 
-sys.path.append(str(Path(__file__).parent))
-
-pytest.importorskip("torch")
 pytest.importorskip("expecttest", reason="the module database needs expecttest: pip install expecttest")
 
 import torch
@@ -31,7 +26,6 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     from torch.testing._internal.common_modules import module_db
 
-pytestmark = pytest.mark.torch
 
 SAMPLES = 16  # of a class and a mode
 DATABASE = {entry.module_cls.__name__: entry for entry in module_db}

@@ -11,12 +11,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import ddpgrad
 from ddpgrad.errors import CheckpointError
-
-pytestmark = pytest.mark.torch
-torch = pytest.importorskip("torch")
 
 DTYPES = [
     "bool", "uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "float64", "complex64",

@@ -6,15 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-
-pytest.importorskip("torch")
-
 import torch
 
 import ddpgrad
 from ddpgrad.utils.flop_counter import FlopCounterMode
-
-pytestmark = pytest.mark.torch
 
 
 def mlp(t: Any) -> Any:

@@ -5,11 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import torch
 
 import ddpgrad
-
-pytestmark = pytest.mark.torch
-torch = pytest.importorskip("torch")
 
 FORMS = {
     "alone": lambda t, two: (),

@@ -14,9 +14,6 @@ from typing import Any
 import pytest
 from torchruns import pytorchs_torchrun
 
-pytest.importorskip("torch")
-pytestmark = pytest.mark.torch
-
 ROUNDED = {
     ("fully_shard.py", "bfloat16 with norms"),
     ("ddp_options.py", "bfloat16"),

@@ -11,8 +11,6 @@ from torch import fx as pytorch_fx
 import ddpgrad
 from ddpgrad import fx
 
-pytestmark = pytest.mark.torch
-
 
 def _net(torch: Any) -> Any:
     class Net(torch.nn.Module):

@@ -7,11 +7,10 @@ import os
 import warnings
 
 import pytest
+import torch
 
 import ddpgrad
 
-pytestmark = pytest.mark.torch
-torch = pytest.importorskip("torch")
 LIBRARIES = (torch, ddpgrad)
 DTYPES = (
     "bool",

@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-import sys
 import warnings
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-
-import ddpgrad
-
-sys.path.append(str(Path(__file__).parent))
-
-pytest.importorskip("torch")
-
 import torch as oracle
 from both import agree, check
 
-pytestmark = pytest.mark.torch
+import ddpgrad
 
 RNG = np.random.default_rng(1)
 

@@ -15,9 +15,6 @@ from typing import Any
 import pytest
 from torchruns import pytorchs_torchrun
 
-pytestmark = pytest.mark.torch
-pytest.importorskip("torch")
-
 PROGRAMS = Path(__file__).with_name("libraries")
 DDPRUN = [sys.executable, "-m", "ddpgrad.run", "--as-torch", "-n"]
 TOLERANCE = 1e-4

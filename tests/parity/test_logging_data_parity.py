@@ -8,12 +8,9 @@ import subprocess
 import sys
 from typing import Any
 
-import pytest
+import torch
 
 import ddpgrad
-
-torch = pytest.importorskip("torch")
-pytestmark = pytest.mark.torch
 
 ALIKE = (
     "module_name world_size rank num_parameter_tensors total_parameter_size_bytes num_buckets_reduced bucket_sizes "

@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-
-import ddpgrad
-
-sys.path.append(str(Path(__file__).parent))
-
-pytest.importorskip("torch")
-
 from both import check
 
-pytestmark = pytest.mark.torch
+import ddpgrad
 
 RNG = np.random.default_rng(1)
 

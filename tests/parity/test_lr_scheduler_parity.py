@@ -6,12 +6,10 @@ import warnings
 from typing import Any
 
 import pytest
+import torch as oracle
 
 import ddpgrad
 from ddpgrad import nn, optim
-
-oracle = pytest.importorskip("torch")
-pytestmark = pytest.mark.torch
 
 SCHEDULES = {
     "lambda": ("LambdaLR", {"lr_lambda": lambda e: min(1.0, (e + 1) / 10) * 0.95**e}),

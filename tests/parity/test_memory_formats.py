@@ -7,10 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import ddpgrad
-
-pytestmark = pytest.mark.torch
 
 Call = Callable[
     [Any, Any, Any], Any
@@ -121,7 +120,6 @@ ORDERS: dict[str, Callable[[Any, Any], Any]] = {
 
 
 def pair(seed: int = 0) -> list[Any]:
-    torch = pytest.importorskip("torch")
     theirs = torch.randn(4, 6, 8, 10, generator=torch.Generator().manual_seed(seed))
     return [(ddpgrad, ddpgrad.from_numpy(theirs.numpy())), (torch, theirs)]
 
@@ -136,7 +134,6 @@ def compare(call: Call, order: str) -> None:
     steps = [[s for s, n in zip(x.stride(), x.shape, strict=True) if n > 1] for x in (ours, theirs)]
     assert steps[0] == steps[1], (tuple(ours.stride()), tuple(theirs.stride()))
     assert ours.is_contiguous() == theirs.is_contiguous()
-    torch = pytest.importorskip("torch")
     assert ours.is_contiguous(memory_format=ddpgrad.channels_last) == theirs.is_contiguous(
         memory_format=torch.channels_last
     )

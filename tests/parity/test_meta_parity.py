@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 import warnings
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-pytest.importorskip("torch")
 pytest.importorskip("expecttest", reason="the operator database needs expecttest: pip install expecttest")
-sys.path.append(str(Path(__file__).parent))
 
 import torch
 from coverage_reasons import left_out
@@ -21,8 +17,6 @@ from op_db_meta import check, on_meta
 from op_db_values import Converter, label, ours
 
 import ddpgrad
-
-pytestmark = pytest.mark.torch
 
 # PyTorch computes these on meta, where here an element is asked for (or, for average pools, integers are refused).
 LACKING = {

@@ -12,11 +12,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch as oracle
 
 import ddpgrad
-
-oracle = pytest.importorskip("torch")
-pytestmark = pytest.mark.torch
 
 Program = Callable[[Any], Any]  # of either stack; gives names, numbers, texts and arrays
 

@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 import warnings
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-
-sys.path.append(str(Path(__file__).parent))
-
-pytest.importorskip("torch")
-
 from both import agree
-
-pytestmark = pytest.mark.torch
 
 
 def _images(*shape: int) -> np.ndarray:

@@ -4,24 +4,15 @@ from __future__ import annotations
 
 import copy
 import importlib
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-
-import ddpgrad
-
-sys.path.append(str(Path(__file__).parent))
-
-pytest.importorskip("torch")
-
 import torch as oracle
 from both import agree
 
-pytestmark = pytest.mark.torch
+import ddpgrad
 
 VALUES = np.random.default_rng(1).standard_normal((3, 5)).astype(np.float32)
 

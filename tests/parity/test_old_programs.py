@@ -2,22 +2,12 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
-
-import ddpgrad
-from ddpgrad.compat import _utils
-
-sys.path.append(str(Path(__file__).parent))
-
-pytest.importorskip("torch")
-
 import torch
 from both import LIBRARIES, agree
 
-pytestmark = pytest.mark.torch
+import ddpgrad
+from ddpgrad.compat import _utils
 
 X, Y, Z = ([0.0, 1.0, 2.0], [2.0, 3.0, 4.0], [1.0, 2.0, 5.0])
 

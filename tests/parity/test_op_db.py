@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-pytest.importorskip("torch")
 pytest.importorskip("expecttest", reason="the operator database needs expecttest: pip install expecttest")
-sys.path.append(str(Path(__file__).parent))
 
 from coverage_reasons import left_out
 from op_db import Limits, Result, check, entries, summary
 from op_db_values import label
-
-pytestmark = pytest.mark.torch
 
 LIMITS = Limits(samples=8, few=2, seconds=0.5)
 ENTRIES = {label(e): e for e in entries() if left_out(label(e)) is None}

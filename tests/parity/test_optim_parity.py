@@ -6,12 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch as oracle
 
 import ddpgrad
 from ddpgrad import nn, optim
-
-oracle = pytest.importorskip("torch")
-pytestmark = pytest.mark.torch
 
 STEPS = 100
 SHAPES = [(4, 3), (8,), (13,), (), (2, 3, 2)]

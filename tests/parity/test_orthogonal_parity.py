@@ -2,20 +2,11 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-
-sys.path.append(str(Path(__file__).parent))
-
-pytest.importorskip("torch")
-
 from both import LIBRARIES, agree
-
-pytestmark = pytest.mark.torch
 
 
 @pytest.mark.parametrize("trivial", [True, False], ids=["relative", "absolute"])

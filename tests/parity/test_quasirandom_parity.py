@@ -5,11 +5,10 @@ from __future__ import annotations
 import importlib
 
 import pytest
+import torch
 
 import ddpgrad
 
-pytestmark = pytest.mark.torch
-torch = pytest.importorskip("torch")
 pytest.importorskip("scipy")
 
 

@@ -6,11 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import torch as oracle
 
 import ddpgrad
-
-oracle = pytest.importorskip("torch")
-pytestmark = pytest.mark.torch
 
 LAYERS = 50
 CHAINS: dict[str, Callable[[Any, Any, Any], Any]] = {

@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from both import agree, check
 
 import ddpgrad
 from ddpgrad import nn
 
-sys.path.append(str(Path(__file__).parent))
-
-pytest.importorskip("torch")
-
-from both import agree, check
-
 pytestmark = [
-    pytest.mark.torch,
     pytest.mark.filterwarnings("ignore:enable_nested_tensor"),
     pytest.mark.filterwarnings("ignore:Support for mismatched key_padding_mask"),
 ]

@@ -7,11 +7,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import torch
 
 import ddpgrad
 
-torch = pytest.importorskip("torch")
-pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore:.*[sS]parse")]
+pytestmark = pytest.mark.filterwarnings("ignore:.*[sS]parse")
 LIBRARIES = (ddpgrad, torch)
 
 

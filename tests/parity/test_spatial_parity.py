@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-
-import ddpgrad
-
-sys.path.append(str(Path(__file__).parent))
-
-pytest.importorskip("torch")
-
 import torch as oracle
 from both import check
 
-pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel")]
+import ddpgrad
+
+pytestmark = pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel")
 
 Make = Callable[[Any], Any]  # of the `nn` of either stack
 

@@ -7,11 +7,9 @@ import pickle
 from typing import Any
 
 import pytest
+import torch
 
 import ddpgrad
-
-pytestmark = pytest.mark.torch
-torch = pytest.importorskip("torch")
 
 
 class Kept(torch.Tensor):

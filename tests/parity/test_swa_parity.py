@@ -2,20 +2,11 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-
-sys.path.append(str(Path(__file__).parent))
-
-pytest.importorskip("torch")
-
 from both import agree
-
-pytestmark = pytest.mark.torch
 
 
 def _model(stack: Any) -> Any:

@@ -7,13 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import ddpgrad
-
-pytestmark = pytest.mark.torch
-torch = pytest.importorskip("torch")
 
 
 @st.composite

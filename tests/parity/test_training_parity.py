@@ -8,13 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch as pytorch
 from threadpoolctl import threadpool_limits
 
 import ddpgrad
 from ddpgrad.launcher.bench import models
-
-pytorch: Any = pytest.importorskip("torch", reason="PyTorch, to compare with, is not installed")
-pytestmark = pytest.mark.torch
 
 STEPS = 100
 # The benchmark's models in sizes that a test can wait for, and learning rates at which these learn.
