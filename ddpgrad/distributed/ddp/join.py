@@ -194,7 +194,8 @@ class ModelJoinHook(JoinHook):
         reducer.shadow()
         for bucket in reducer.buckets:  # for an optimizer of which each rank has a part
             for number, average in zip(bucket.layout.indices, bucket.views, strict=True):
-                reducer.parameters[number].grad = average
+                if number not in reducer.sparse:
+                    reducer.parameters[number].grad = average
 
     def post_hook(self, is_last_joiner: bool) -> None:
         self._model._share_all(self._presence.active[-1])
