@@ -152,7 +152,7 @@ class Plan:
             # The top-level name only: looking deeper would import the user's package here.
             top = self.target.partition(".")[0]
             # All finders are asked: packages that are installed to be edited have some of their own.
-            found = PathFinder.find_spec(top, [str(Path.cwd())])
+            found = (self.as_torch and top == "torch") or PathFinder.find_spec(top, [str(Path.cwd())])
             if not found and not any(finder.find_spec(top, None) for finder in sys.meta_path):
                 raise LaunchError(f"no module named {top!r} in {Path.cwd()} or on Python's path")
         elif not os.path.exists(self.target):  # no error for a name that no file can have, as Path's is
