@@ -12,6 +12,7 @@ from .. import nn
 
 _BLOCKED = ("sys", "os", "posix", "nt")  # PyTorch's list: nothing of these is ever allowed
 _allowed: list[Any] = []
+_OWN: list[Any] = []  # of this package
 _LAYERS = (nn.Module, nn.UninitializedParameter, nn.UninitializedBuffer)
 _PACKAGE = __name__.partition(".")[0]
 # PyTorch's classes of layers that are no others here.
@@ -75,6 +76,11 @@ class _Allowed(dict[str, Any]):
         return True
 
 
+def declare_safe(*own: Any) -> None:
+    """Let files name classes and functions of this package."""
+    _OWN.extend(own)
+
+
 def add_safe_globals(safe_globals: Sequence[Any]) -> None:
     """Let `load` make objects of these classes, and call these functions, with weights_only=True.
 
@@ -105,8 +111,9 @@ def safe_globals(safe_globals: Sequence[Any]) -> Iterator[None]:
 
 
 def by_name() -> dict[str, Any]:
-    """What the user has declared safe, by the name that files have for it."""
+    """What the user or this package has declared safe, by the name that files have for it."""
+    declared = (*_OWN, *_allowed)
     named = [
-        one if isinstance(one, tuple) else (one, f"{module_of(one)}.{one.__qualname__}") for one in _allowed
+        one if isinstance(one, tuple) else (one, f"{module_of(one)}.{one.__qualname__}") for one in declared
     ]
     return _Allowed({name: one for one, name in named if name.rpartition(".")[0] not in _BLOCKED})

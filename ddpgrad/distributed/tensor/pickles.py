@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...core.tensor import Tensor
-from ...files.safe_globals import add_safe_globals
+from ...files.safe_globals import declare_safe
 from ..device_mesh import mesh_again
 from .layout import Partial, Placement, Replicate, Shard, _StridedShard, layout_of
 
@@ -47,4 +47,4 @@ def dtensor_again(
     return out
 
 
-add_safe_globals([dtensor_again, mesh_again, Shard, Replicate, Partial, _StridedShard])
+declare_safe(dtensor_again, mesh_again, Shard, Replicate, Partial, _StridedShard)
