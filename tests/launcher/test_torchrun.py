@@ -76,7 +76,13 @@ def large() -> bytes:
     return bytes(3_000_000)
 
 
-def test_a_function_is_run_by_each_rank():
+@pytest.fixture
+def found_by_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The functions of this file are, as `pytest` alone does not have its folder on Python's path."""
+    monkeypatch.syspath_prepend(Path(__file__).parents[2])
+
+
+def test_a_function_is_run_by_each_rank(found_by_ranks: None):
     assert elastic_launch(config(), told)(5) == {0: (5, "2"), 1: (6, "2")}
     assert elastic_launch(config(max_restarts=1, start_method="fork"), at_the_second_start)() == {
         0: "1",
@@ -85,7 +91,7 @@ def test_a_function_is_run_by_each_rank():
     assert elastic_launch(config(), large)() == dict.fromkeys((0, 1), bytes(3_000_000))
 
 
-def test_failures_tell_of_the_rank():
+def test_failures_tell_of_the_rank(found_by_ranks: None):
     with pytest.raises(ChildFailedError, match="told FAILED") as caught:
         elastic_launch(config(nproc_per_node=1), told)(-1)
     assert caught.value.failures[0].message["message"] == "ValueError: below zero"
