@@ -16,7 +16,7 @@ from typing import Any
 from ddpgrad.compat.torchrun_errors import ChildFailedError
 from ddpgrad.core import environment
 
-from .started import DefaultLogsSpecs, LogsSpecs, RunProcsResult, start_processes
+from .start_processes import DefaultLogsSpecs, LogsSpecs, RunProcsResult, start_processes
 
 
 @dataclasses.dataclass

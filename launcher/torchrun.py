@@ -13,7 +13,7 @@ import ddpgrad
 from ddpgrad.compat.torchrun_errors import record
 from ddpgrad.core import environment
 from ddpgrad.launcher.elastic import LaunchConfig, elastic_launch
-from ddpgrad.launcher.started import DefaultLogsSpecs, Std
+from ddpgrad.launcher.start_processes import DefaultLogsSpecs, Std
 
 _FLAGS = ("standalone", "module", "no_python", "run_path", "virtual_local_rank")
 _VALUES: dict[str, tuple[Any, Any]] = {

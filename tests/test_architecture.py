@@ -74,7 +74,7 @@ ROOMS = {
     "launcher": [
         ["torch_classes"],
         ["as_torch", "folder_lock", "preemption"],
-        ["started"],
+        ["start_processes"],
         ["elastic"],
         ["torchrun"],
         ["torch_shim", "checkpoint", "job"],

@@ -75,7 +75,7 @@ MODULES = {
     "distributed.checkpoint._nested_dict": "distributed.checkpoint.nested",
     "distributed.checkpoint._traverse": "distributed.checkpoint.nested",
     "distributed.elastic.multiprocessing.errors": "compat.torchrun_errors",
-    "distributed.elastic.multiprocessing.api": "launcher.started",
+    "distributed.elastic.multiprocessing.api": "launcher.start_processes",
     "distributed.elastic.multiprocessing.errors.handlers": "compat.torchrun_errors",
     "distributed.launch": "launcher.torchrun",
     "distributed.launcher.api": "launcher.elastic",
@@ -151,7 +151,7 @@ PAGES = {
     "_CoalescingManager, _get_default_store, _get_group_size, _get_pg_default_device, _get_process_group_name, "
     "_object_to_tensor, _resolve_process_group, _store_based_barrier, _tensor_to_object",
     "distributed.elastic": "",
-    "distributed.elastic.multiprocessing": "from ..launcher.started import DefaultLogsSpecs, LogsDest, LogsSpecs, "
+    "distributed.elastic.multiprocessing": "from ..launcher.start_processes import DefaultLogsSpecs, LogsDest, LogsSpecs, "
     "MultiprocessContext, PContext, ProcessFailure, RunProcsResult, SignalException, Std, SubprocessContext, start_processes, to_map",
     "distributed.launcher": "from ..launcher.elastic import LaunchConfig, elastic_launch, launch_agent",
     "distributed.optim": "from ..distributed.algorithms.model_averaging import PostLocalSGDOptimizer\n"

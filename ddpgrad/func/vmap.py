@@ -10,7 +10,7 @@ from .. import Tensor, cat, stack
 from ..core.errors import NotMapped
 from ..core.modes import at_once as within
 from . import at_once
-from .captured import captured
+from .closure import tensors_from_outside
 from .levels import Mapping, Randomness, entered
 from .trees import flatten, spread
 
@@ -89,7 +89,7 @@ def _loop(
     own = {id(x._versions) for x, d in zip(leaves, dims, strict=True) if d is not None}
     shared = [
         x
-        for x in (*whole, *captured(func))
+        for x in (*whole, *tensors_from_outside(func))
         if isinstance(x, Tensor) and not x.is_inference() and id(x._versions) not in own
     ]
     versions = [x._versions[0] for x in shared]

@@ -14,7 +14,7 @@ _DEPTH = 4  # steps from the function: objects, lists and functions that it name
 _LONG = 1000  # a list or dict of so many entries is data
 
 
-def captured(function: Callable[..., Any]) -> Iterator[Tensor]:
+def tensors_from_outside(function: Callable[..., Any]) -> Iterator[Tensor]:
     """Tensors that `function` has without being given them, in its closure, its globals and the object it is a method of."""
     return _in(function, _DEPTH)
 
