@@ -133,8 +133,8 @@ class Function:
     terms of Tensor operations, it can itself be differentiated.
     """
 
+    takes_examples: ClassVar[bool] = False  # whether forward may be given all examples of a vmap at once
     # Whether func.vmap may call forward for every example, as it does where there is no `vmap` as well.
-    takes_examples = False  # of a vmap, all at once
     generate_vmap_rule: ClassVar[bool] = False
     # Whether `ctx.saved_tensors` can be had once only, after which the node keeps nothing alive.
     clear_saved_tensors_on_access: ClassVar[bool] = False

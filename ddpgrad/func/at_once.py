@@ -12,8 +12,10 @@ from ..backend.registry import SparseArray, backend_for
 from ..core.errors import NotMapped
 from ..core.modes import at_once, mapping, mode, recorders
 from ..core.overrides import in_mode
+from ..core.taping import untaped
 from ..core.tensor import wrap
 from ..nn.parameter import Parameter
+from ..ops.dispatch.recording import Recorder
 from .levels import AtOnce, Randomness, entered
 
 
@@ -23,8 +25,9 @@ def call(
     """What `func` returns for all examples: a tree whose tensors hold all. NotMapped where it has to be called for each."""
     if at_once():
         raise NotMapped  # in a vmap around this one, which then is a loop of this one
-    if recorders or in_mode() or not _are_plain(leaves, dims):
+    if in_mode() or any(isinstance(r, Recorder) for r in recorders) or not _are_plain(leaves, dims):
         raise NotMapped
+    untaped("vmap computes all examples at once, and a replay would be a loop over them")
     assert BACKEND.array_type is MappedArray
     examples = [x if d is None else _examples(x, d) for x, d in zip(leaves, dims, strict=True)]
     mapping.append(_array_of_examples)

@@ -11,6 +11,7 @@ from ddpgrad.core.upcalls import declare_all_ops
 from ddpgrad.func import functional_call, grad, hessian, jacfwd, jacrev, jvp, vmap
 from ddpgrad.nn import functional as F
 from ddpgrad.ops.dispatch.vocabulary import OPS
+from ddpgrad.utils.captured_step import captured_step
 
 Tensor = torch.Tensor
 declare_all_ops()
@@ -187,3 +188,17 @@ def test_results_have_memory_of_their_own():
     same, column = vmap(lambda row: (row, row[0]))(x)
     x.zero_()
     assert same.tolist() == [[0.0, 1.0], [2.0, 3.0], [4.0, 5.0]] and column.tolist() == [0.0, 2.0, 4.0]
+
+
+def test_a_captured_step_has_the_bits_of_an_eager_one():
+    torch.manual_seed(0)
+    w, x = torch.randn(64, 64), torch.randn(32, 64)
+
+    def step(x: Tensor) -> tuple[Tensor, Tensor]:
+        each = vmap(grad(lambda row: torch.tanh(w @ row).sum()))
+        return each(x), each(x + 1)
+
+    captured = captured_step(step)
+    with pytest.warns(UserWarning, match="vmap computes all examples at once"):
+        for _ in range(5):
+            assert [t.tolist() for t in captured(x)] == [t.tolist() for t in step(x)]
