@@ -281,3 +281,10 @@ def test_masked_attention_is_what_its_formula_says(shape: tuple[int, ...], added
     g = torch.randn_like(found)
     grads = [torch.autograd.grad(out, (q, k, v), g) for out in (found, expected)]
     torch.testing.assert_close(*grads)
+
+
+def test_the_gradient_of_one_row_of_an_embedding_can_be_differentiated():
+    table = torch.ones(4, 2, requires_grad=True)
+    seed = torch.ones(2, requires_grad=True)
+    (slope,) = torch.autograd.grad(F.embedding(torch.tensor(3), table), table, seed, create_graph=True)
+    assert torch.autograd.grad(slope.sum(), seed)[0].tolist() == [1.0, 1.0]

@@ -9,7 +9,7 @@ import numpy as np
 from ...core.tensor import Tensor
 from ..dispatch.declare import op, primitive
 from ..dispatch.explain import require_one_kind
-from ..indexing.raw_index import index_array, raw_index
+from ..indexing.raw_index import beside, index_array
 
 
 @primitive(
@@ -47,7 +47,7 @@ def _indices(indices: Any, table: Tensor) -> Any:
     grads={"g": lambda F, g, indices, padding_idx: _embedding_again(F, g, indices, padding_idx)},
     adapt=lambda g, indices, num_embeddings, padding_idx=None: (
         g,
-        raw_index(g, indices),
+        beside(g, index_array(indices)),
         num_embeddings,
         padding_idx,
     ),
