@@ -166,3 +166,16 @@ def test_objects_of_the_programs_own_are_joined():
     assert ranks(3, program) == [(count, [(count == 13.0, {"word": 1})]) for count in (11.0, 13.0, 9.0)]
     with pytest.raises(AssertionError, match="calls the ``Joinable`` constructor"):
         Join.notify_join_context(object())
+
+
+def test_a_rank_that_has_run_out_keeps_the_gradients_of_its_own_steps():
+    def program():
+        model = DDP(nn.Linear(2, 1, bias=False))
+        with model.join():
+            for _ in range(1 + dist.get_rank()):
+                model.zero_grad()
+                model(torch.ones(1, 2)).sum().backward()
+                model.zero_grad()
+        return model.module.weight.grad
+
+    assert ranks(2, program) == [None, None]

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ...core.tensor import Tensor
 from ..process_group import ProcessGroup
 from .data_parallel import DistributedDataParallel
 from .zero import ZeroRedundancyOptimizer
@@ -174,6 +175,7 @@ class ModelJoinHook(JoinHook):
 
     def __init__(self, model: DistributedDataParallel, divide_by_all: bool) -> None:
         self._model, self._divide_by_all = model, divide_by_all
+        self._replaced: list[tuple[Tensor, Tensor | None]] = []  # parameters, and the gradients that they had
 
     @property
     def first(self) -> int:
@@ -192,15 +194,25 @@ class ModelJoinHook(JoinHook):
         self._model._share_buffers()
         reducer = self._model.reducer
         reducer.shadow()
+        self._give_back()
         for bucket in reducer.buckets:  # for an optimizer of which each rank has a part
             for number, average in zip(bucket.layout.indices, bucket.views, strict=True):
                 if number not in reducer.sparse:
-                    reducer.parameters[number].grad = average
+                    parameter = reducer.parameters[number]
+                    self._replaced.append((parameter, parameter.grad))
+                    parameter.grad = average
+
+    def _give_back(self) -> None:
+        """Let parameters have the gradients that this rank's own steps left."""
+        for parameter, grad in self._replaced:
+            parameter.grad = grad
+        self._replaced.clear()
 
     def post_hook(self, is_last_joiner: bool) -> None:
         self._model._share_all(self._presence.active[-1])
 
     def leave(self) -> None:
+        self._give_back()
         self._model.joined = None
         self._model.reducer.scale = 1.0
         self._model.reducer.weighted().expected = None
