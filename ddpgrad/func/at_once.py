@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from .. import Tensor
-from ..backend.mapped.array import MappedArray
-from ..backend.mapped.kernels import BACKEND
+from ..backend.mapped import kernels  # noqa: F401 - which adds their backend
+from ..backend.mapped.array import MappedArray, mapped_in
 from ..backend.registry import SparseArray, backend_for
 from ..core.errors import NotMapped
 from ..core.modes import at_once, mapping, mode, recorders
@@ -28,7 +28,6 @@ def call(
     if in_mode() or any(isinstance(r, Recorder) for r in recorders) or not _are_plain(leaves, dims):
         raise NotMapped
     untaped("vmap computes all examples at once, and a replay would be a loop over them")
-    assert BACKEND.array_type is MappedArray
     examples = [x if d is None else _examples(x, d) for x, d in zip(leaves, dims, strict=True)]
     mapping.append(_array_of_examples)
     try:
@@ -92,13 +91,6 @@ def _joined(x: Any, dim: Any, count: int) -> Any:
     return wrap(whole if whole.base is None else F.clone(whole))  # which may be the memory of an argument
 
 
-def _array_of_examples(raw: Sequence[Any]) -> Any:
-    """The first array of examples among the raw arguments of an op, or within tuples and lists there; None if there is none."""
-    for value in raw:
-        if value.__class__ is MappedArray:
-            return value
-        if (value.__class__ is tuple or value.__class__ is list) and (
-            found := _array_of_examples(value)
-        ) is not None:
-            return found
-    return None
+def _array_of_examples(raw: Sequence[Any]) -> MappedArray | None:
+    """The first array of examples among the raw arguments of an op."""
+    return next(mapped_in(raw), None)

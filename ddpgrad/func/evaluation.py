@@ -12,7 +12,7 @@ from ..autograd.functional import gradients, jacobian_of
 from ..autograd.graph import get_gradient_edge
 from ..autograd.nodes import GradientEdge
 from ..autograd.own_tangents import transposing
-from ..core.modes import mode
+from ..core.modes import at_once, mode
 from .levels import DERIVATIVE, Derivative, entered
 from .trees import flatten
 from .vmap import vmap
@@ -251,6 +251,6 @@ def _units(like: Tensor) -> Tensor:
 
 def _for_each(function: Callable[[Tensor], Sequence[Tensor]], seeds: Tensor) -> list[Tensor]:
     """What `function` returns for each of `seeds`, stacked: for all at once, unless a vmap is around it."""
-    if any(level.at_once for level in mode.levels):
+    if at_once():
         return [stack(list(parts)) for parts in zip(*map(function, seeds), strict=True)]
     return list(vmap(lambda seed: tuple(function(seed)))(seeds))

@@ -14,7 +14,7 @@ from .. import Tensor
 from ..autograd.function import Function
 from ..backend.mapped.array import repeated
 from ..core.errors import NotMapped
-from ..core.modes import mapping, mode
+from ..core.modes import at_once, mapping, mode
 from ..core.tensor import wrap
 from ..random.generator import Generator
 from .trees import flatten, spread
@@ -178,7 +178,7 @@ class Derivative:
 
     def forward_of(self, function: type[Function]) -> Callable[..., Any] | None:
         """The forward of `function`, by its vmap rule where an outer level is a vmap."""
-        if any(level.at_once for level in mode.levels) and not function.takes_examples:
+        if at_once() and not function.takes_examples:
             raise NotMapped
         if not any(isinstance(level, Mapping) for level in mode.levels) or not _has_rule(function):
             return function.forward

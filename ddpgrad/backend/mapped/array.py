@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+from collections.abc import Iterable, Iterator
 from types import SimpleNamespace
 from typing import Any, NoReturn, Self
 
@@ -10,6 +10,7 @@ import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from ...core.errors import NotMapped
+from ..shaped import Shaped
 
 Array = Any
 
@@ -17,7 +18,7 @@ _OF_OTHERS = frozenset(("device_kind", "why"))
 """Attributes by which other raw arrays are told."""
 
 
-class MappedArray(NDArrayOperatorsMixin):
+class MappedArray(Shaped, NDArrayOperatorsMixin):
     """`whole` (examples, *shape), seen as one example of `shape`.
 
     It stands where other raw arrays stand: in a Tensor, in a walk of backward, in a node of the graph. It is never written to.
@@ -39,22 +40,6 @@ class MappedArray(NDArrayOperatorsMixin):
     @property
     def dtype(self) -> np.dtype[Any]:
         return self.whole.dtype
-
-    @property
-    def ndim(self) -> int:
-        return len(self.shape)
-
-    @property
-    def size(self) -> int:
-        return math.prod(self.shape)
-
-    @property
-    def itemsize(self) -> int:
-        return self.whole.itemsize
-
-    @property
-    def nbytes(self) -> int:
-        return self.size * self.itemsize
 
     @property
     def strides(self) -> tuple[int, ...]:
@@ -82,11 +67,6 @@ class MappedArray(NDArrayOperatorsMixin):
         """As many examples that are all `array`."""
         return repeated(array, self.count)
 
-    def __len__(self) -> int:
-        if not self.shape:
-            raise TypeError("len() of unsized object")
-        return self.shape[0]
-
     def _one_by_one(self, *args: Any, **kwargs: Any) -> NoReturn:
         raise NotMapped
 
@@ -103,15 +83,24 @@ class MappedArray(NDArrayOperatorsMixin):
         if method != "__call__" or options or ufunc.signature is not None:
             raise NotMapped
         wholes = aligned(inputs)
-        return mapped(ufunc(*wholes), max_count(inputs))
+        return mapped(ufunc(*wholes), count_of(inputs))
 
     def __iadd__(self, other: Any) -> Self:
         return self + other
 
 
-def max_count(values: Any) -> int:
+def mapped_in(values: Iterable[Any]) -> Iterator[MappedArray]:
+    """The MappedArrays among `values`, and within tuples and lists there."""
+    for value in values:
+        if value.__class__ is MappedArray:
+            yield value
+        elif value.__class__ is tuple or value.__class__ is list:
+            yield from mapped_in(value)
+
+
+def count_of(values: Iterable[Any]) -> int:
     """How many examples the MappedArrays among `values` have."""
-    return next(value.count for value in values if value.__class__ is MappedArray)
+    return next(mapped_in(values)).count
 
 
 def same(array: MappedArray) -> bool:

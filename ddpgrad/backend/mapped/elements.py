@@ -10,7 +10,7 @@ import numpy as np
 from ...core.errors import NotMapped
 from ..elementary.arithmetic import composed, guarded, ufuncs
 from ..elementary.special import special
-from .array import MappedArray, aligned, max_count
+from .array import MappedArray, aligned, count_of
 from .rules import RULES, Rule, each, later, rule
 
 Array = Any
@@ -61,7 +61,7 @@ def _along(name: str, place: int) -> Rule:
         ndim = arrays[0].ndim
         if not ndim or any(a.ndim != ndim for a in arrays):
             raise NotMapped  # what its dimensions are is for each kernel to say
-        wholes = each(args[:place], max_count(arrays))
+        wholes = each(args[:place], count_of(arrays))
         dim = later(args[place] if len(args) > place else None, ndim)
         return getattr(H, name)(*wholes, dim, *args[place + 1 :])
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...core.errors import NotMapped
-from .array import MappedArray, max_count
+from .array import MappedArray, count_of
 from .rules import RULES, Rule, each, later, rule
 
 Array = Any
@@ -65,7 +65,7 @@ def _places_along(name: str) -> Rule:
     def made(H: Any, input: Any, dim: int, index: Any, *more: Any) -> Any:
         if not input.ndim or not index.ndim:
             raise NotMapped
-        count = max_count((input, index, *more))
+        count = count_of((input, index, *more))
         if any(x.__class__ is MappedArray and x.ndim != index.ndim for x in more):
             raise NotMapped  # one number for all places
         input, *others = each((input, index, *more), count)

@@ -5,7 +5,7 @@ A kernel without a rule runs once for each example, on the examples' own backend
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from ..device import Device
 from ..dtype import numpy_of
 from ..registry import Backend, Kernel, add_backend, backend_for, body_of
 from . import indexing, layers, shapes
-from .array import MappedArray, mapped, repeated, same
+from .array import MappedArray, mapped, mapped_in, repeated, same
 from .elements import OF_ELEMENTS, elementwise
 from .rules import RULES, Rule
 
@@ -62,13 +62,13 @@ def _asarray(data: Any, dtype: Any = None, like: Any = None) -> Any:
 
 def _at_once(name: str, rule: Rule | None) -> Kernel:
     def kernel(*args: Any) -> Any:
-        found = list(_mapped_in(args))
+        found = list(mapped_in(args))
         if not found:
             return getattr(backend_for(next(a for a in args if hasattr(a, "dtype"))), name)(*args)
         count, H = found[0].count, backend_for(found[0].whole)
         if any(map(same, found)):
             args = tuple(map(_plain, args))
-            found = list(_mapped_in(args))
+            found = list(mapped_in(args))
             if not found:
                 return _made(getattr(H, name)(*args), lambda one: repeated(H.asarray(one), count))
         if rule is not None:
@@ -80,14 +80,6 @@ def _at_once(name: str, rule: Rule | None) -> Kernel:
 
     kernel.__name__ = name
     return kernel
-
-
-def _mapped_in(values: Iterable[Any]) -> Iterable[MappedArray]:
-    for value in values:
-        if value.__class__ is MappedArray:
-            yield value
-        elif value.__class__ is tuple or value.__class__ is list:
-            yield from _mapped_in(value)
 
 
 def _plain(value: Any) -> Any:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...core.errors import NotMapped
+from ...core.tables import decorator_for
 from ..registry import backend_for
 from .array import MappedArray
 
@@ -19,14 +20,8 @@ A rule that does not know how raises NotMapped: the kernel then runs for each ex
 """
 
 
-def rule(*names: str) -> Callable[[Rule], Rule]:
-    """Make the decorated function the rule of these kernels."""
-
-    def register(function: Rule) -> Rule:
-        RULES.update(dict.fromkeys(names, function))
-        return function
-
-    return register
+rule = decorator_for(RULES)
+"""Makes the decorated function the rule of kernels."""
 
 
 def each(values: Iterable[Any], count: int) -> list[Any]:

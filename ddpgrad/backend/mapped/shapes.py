@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...core.errors import NotMapped
-from .array import MappedArray, max_count
+from .array import MappedArray, count_of
 from .rules import each, later, ndim_of, rule
 
 Array = Any
@@ -86,12 +86,12 @@ def _split_with_sizes(H: Any, input: MappedArray, split_sizes: Sequence[int], di
 
 @rule("cat")
 def _cat(H: Any, tensors: Sequence[Any], dim: int = 0) -> Any:
-    return H.cat(each(tensors, max_count(tensors)), later(dim, ndim_of(tensors[0])))
+    return H.cat(each(tensors, count_of(tensors)), later(dim, ndim_of(tensors[0])))
 
 
 @rule("stack")
 def _stack(H: Any, tensors: Sequence[Any], dim: int = 0) -> Any:
-    return H.stack(each(tensors, max_count(tensors)), dim % (ndim_of(tensors[0]) + 1) + 1)
+    return H.stack(each(tensors, count_of(tensors)), dim % (ndim_of(tensors[0]) + 1) + 1)
 
 
 @rule("full_like")

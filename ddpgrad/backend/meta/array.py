@@ -15,6 +15,7 @@ import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from ...core.errors import NoElementsError
+from ..shaped import Shaped
 from .indices import selected, view_strides
 
 Shape = tuple[int, ...]
@@ -51,7 +52,7 @@ class Flags(NamedTuple):
     writeable: bool = True
 
 
-class MetaArray(NDArrayOperatorsMixin):
+class MetaArray(Shaped, NDArrayOperatorsMixin):
     """An array without elements. strides: in bytes, those of elements in order of the dimensions by default."""
 
     __slots__ = ("__weakref__", "base", "data", "dtype", "shape", "strides")
@@ -73,32 +74,11 @@ class MetaArray(NDArrayOperatorsMixin):
     # -- what it is like -------------------------------------------------------------------
 
     @property
-    def ndim(self) -> int:
-        return len(self.shape)
-
-    @property
-    def size(self) -> int:
-        return math.prod(self.shape)
-
-    @property
-    def itemsize(self) -> int:
-        return self.dtype.itemsize
-
-    @property
-    def nbytes(self) -> int:
-        return self.size * self.dtype.itemsize
-
-    @property
     def flags(self) -> Flags:
         return Flags(
             _in_order(self.shape, self.strides, self.itemsize),
             _in_order(self.shape[::-1], self.strides[::-1], self.itemsize),
         )
-
-    def __len__(self) -> int:
-        if not self.shape:
-            raise TypeError("len() of unsized object")
-        return self.shape[0]
 
     def __iter__(self) -> Iterator[MetaArray]:
         return (self[i] for i in range(len(self)))

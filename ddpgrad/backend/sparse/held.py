@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any, NoReturn, Self
@@ -10,11 +9,12 @@ from typing import Any, NoReturn, Self
 import numpy as np
 
 from ..registry import SparseArray, Unsupported, backend_for
+from ..shaped import Shaped
 
 Array = Any
 
 
-class HeldElements(SparseArray):
+class HeldElements(Shaped, SparseArray):
     """The shape and dtype of an array that holds only some of its elements, as `values`, and arithmetic on these.
 
     It stands where other raw arrays stand: in a Tensor, in a walk of backward, in a node of the graph. It has no memory in
@@ -28,27 +28,10 @@ class HeldElements(SparseArray):
     )
     __array_priority__ = 1000  # CuPy leaves `array + sparse` to it
     base = None
-    shape: tuple[int, ...]
 
     @property
     def dtype(self) -> np.dtype[Any]:
         return self.values.dtype
-
-    @property
-    def ndim(self) -> int:
-        return len(self.shape)
-
-    @property
-    def size(self) -> int:
-        return math.prod(self.shape)
-
-    @property
-    def itemsize(self) -> int:
-        return self.values.itemsize
-
-    @property
-    def nbytes(self) -> int:
-        return self.size * self.itemsize
 
     @property
     def nnz(self) -> int:
