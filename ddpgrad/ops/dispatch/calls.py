@@ -5,7 +5,7 @@ This is the form that fits every op; `lean_calls.py` has leaner ones for the usu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -75,11 +75,7 @@ def general(op: Op, asked: Asked = None, operator: bool = False) -> Callable[...
         try:
             if kwargs:
                 if "out" in kwargs:
-                    options = dict(kwargs)
-                    target = options.pop("out")
-                    compute_as_out(op, args, options, target)
-                    result = without_autocast(call, args, options)
-                    return into(op, target, result, (*args, *options.values()))
+                    return with_out(op, call, args, kwargs)
                 args = op.bind(args, dict(kwargs))
             elif len(args) != complete:
                 tail = tails.get(len(args))
@@ -169,6 +165,17 @@ def _itself(function: Callable[..., Any]) -> Callable[..., Any]:
 def _kind_of(value: Any) -> str:
     """NumPy's letter for the kind of elements that a Tensor has; none for anything else."""
     return value._array.dtype.kind if isinstance(value, Tensor) else ""
+
+
+def with_out(
+    op: Op, call: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> Tensor | tuple[Tensor, ...]:
+    """What `call` computes without `out`, written into the `out` among `kwargs`."""
+    options = dict(kwargs)
+    target = options.pop("out")
+    compute_as_out(op, args, options, target)
+    result = without_autocast(call, args, options)
+    return into(op, target, result, (*args, *options.values()))
 
 
 def into(op: Op, out: Any, result: Any, given: Sequence[Any]) -> Any:

@@ -17,12 +17,11 @@ from ...core.modes import mapping
 from ...core.overrides import Overridden, ask, is_overridden, overriding
 from ...core.tensor import wrap
 from .autocast import cast_arguments, without_autocast
-from .calls import Asked, casts_of, general, into, is_differentiable, versions_of
+from .calls import Asked, casts_of, general, into, is_differentiable, versions_of, with_out
 from .dtype_lists import REFUSED_BY_OPS, refuse_dtypes
 from .explain import explain
 from .lean_nodes import record_pair, record_single
 from .node import record, refuse_outer
-from .out import compute_as_out
 from .views import counts, mark_view, several_views
 
 if TYPE_CHECKING:
@@ -221,11 +220,7 @@ def single(op: Op, asked: Asked = None) -> Callable[..., Any]:
             if overriding and is_overridden(args, kwargs):
                 return ask(asked() if asked else op.call, args, kwargs)
             if "out" in kwargs:
-                options = dict(kwargs)
-                target = options.pop("out")
-                compute_as_out(op, args, options, target)
-                result = without_autocast(call, args, options)
-                return into(op, target, result, (*args, *options.values()))
+                return with_out(op, call, args, kwargs)
             args = op.bind(args, dict(kwargs))
         elif len(args) != complete:
             if many and (len(args) > 2 or (len(args) == 2 and args[1].__class__ is int)):
