@@ -30,9 +30,10 @@ from .folder import (
     PLAIN,
     FileSystem,
     FileSystemBase,
+    InFolder,
     Name,
     SerializationFormat,
-    _metadata_fn,
+    _metadata_fn,  # noqa: F401 - which libraries import from here
     _StorageInfo,
     _StoragePrefix,
 )
@@ -61,7 +62,7 @@ class _Counting:
         return len(data)
 
 
-class _FileSystemWriter(StorageWriter):
+class _FileSystemWriter(InFolder, StorageWriter):
     """Writes a checkpoint: see `FileSystemWriter`."""
 
     def __init__(
@@ -79,8 +80,8 @@ class _FileSystemWriter(StorageWriter):
             raise NotImplementedError(
                 "FileSystemWriter(_extensions=...): bytes are written as they are here; leave it out"
             )
-        self.fs: Any = FileSystem()
-        self.path: Any = self.fs.init_path(path)
+        self.fs = FileSystem()
+        self.path = self.fs.init_path(path)
         self.single_file_per_rank, self.sync_files = single_file_per_rank, sync_files
         self.thread_count, self.per_thread_copy_ahead = thread_count, per_thread_copy_ahead
         self.overwrite, self.serialization_format = overwrite, serialization_format
@@ -220,18 +221,6 @@ class _FileSystemWriter(StorageWriter):
 
     def storage_meta(self) -> StorageMeta | None:
         return StorageMeta(checkpoint_id=self.checkpoint_id, save_id=self.save_id)
-
-    def _get_metadata_path(self, rank: int | None = None) -> Any:
-        return self.fs.concat_path(self.path, _metadata_fn if rank is None else f"__{rank}{_metadata_fn}")
-
-    @property
-    def checkpoint_id(self) -> Name:
-        """The folder."""
-        return self.path
-
-    @classmethod
-    def validate_checkpoint_id(cls, checkpoint_id: Name) -> bool:
-        return FileSystem.validate_checkpoint_id(checkpoint_id)
 
 
 class FileSystemWriter(_FileSystemWriter, BlockingAsyncStager):

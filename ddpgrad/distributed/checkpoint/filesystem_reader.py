@@ -16,19 +16,19 @@ from ...futures import Future
 from ...launcher.checkpoint.manifest import MANIFEST
 from . import metadata_file
 from .blocks import narrow_tensor_by_index
-from .folder import FileSystem, Name, _StorageInfo
+from .folder import FileSystem, InFolder, Name, _StorageInfo
 from .metadata import Metadata, StorageMeta
 from .planner import LoadItemType, LoadPlan, LoadPlanner, ReadItem
 from .storage import StorageReader
 from .utils import _create_file_view
 
 
-class FileSystemReader(StorageReader):
+class FileSystemReader(InFolder, StorageReader):
     """Reads the checkpoint in the folder `path`. What ddpgrad wrote is checked, every byte that is read, before it is used."""
 
     def __init__(self, path: Name, _extension_registry: Any = None) -> None:
-        self.fs: Any = FileSystem()
-        self.path: Any = self.fs.init_path(path)
+        self.fs = FileSystem()
+        self.path = self.fs.init_path(path)
         self.storage_data: dict[Any, Any] = {}
         self.load_id = str(uuid.uuid4())
         self.rank: int | None = None
@@ -137,11 +137,9 @@ class FileSystemReader(StorageReader):
                     f"{name} was written through {list(stored.transform_descriptors)}: save it without _extensions"
                 )
             expected = getattr(stored, "sha256", None)
-            digest, left = hashlib.sha256(), stored.length
-            stream.seek(stored.offset if expected else stored.offset + left - min(left, 1))
-            left = (
-                left if expected else min(left, 1)
-            )  # of a file of PyTorch's only that it is as long as it should be
+            # Of a file of PyTorch's only the last byte: whether it is as long as it should be.
+            digest, left = hashlib.sha256(), stored.length if expected else min(stored.length, 1)
+            stream.seek(stored.offset + stored.length - left)
             while left:
                 data = stream.read(min(left, 1 << 22))
                 if not data:
@@ -153,19 +151,6 @@ class FileSystemReader(StorageReader):
                     f"checkpoint {self.path} is damaged: {name} has changed: the SHA-256 of its bytes from {stored.offset} on is "
                     "not the one that was written down"
                 )
-
-    def _get_metadata_path(self, rank: int | None = None) -> Any:
-        name = metadata_file.NAME
-        return self.fs.concat_path(self.path, name if rank is None else f"__{rank}{name}")
-
-    @property
-    def checkpoint_id(self) -> Name:
-        """The folder."""
-        return self.path
-
-    @classmethod
-    def validate_checkpoint_id(cls, checkpoint_id: Name) -> bool:
-        return FileSystem.validate_checkpoint_id(checkpoint_id)
 
 
 def _by_place(

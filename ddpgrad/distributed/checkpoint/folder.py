@@ -120,3 +120,22 @@ class FileSystem(FileSystemBase):
 
     def ls(self, path: Name) -> list[str]:
         return [str(p) for p in Path(path).iterdir()]
+
+
+class InFolder:
+    """A storage whose checkpoint lies in the folder `path` of the file system `fs`."""
+
+    fs: Any
+    path: Any
+
+    def _get_metadata_path(self, rank: int | None = None) -> Any:
+        return self.fs.concat_path(self.path, _metadata_fn if rank is None else f"__{rank}{_metadata_fn}")
+
+    @property
+    def checkpoint_id(self) -> Name:
+        """The folder."""
+        return self.path
+
+    @classmethod
+    def validate_checkpoint_id(cls, checkpoint_id: Name) -> bool:
+        return FileSystem.validate_checkpoint_id(checkpoint_id)
