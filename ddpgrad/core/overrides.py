@@ -150,9 +150,8 @@ def answer(
             raise error
         return ask(function, args, kwargs, found, error)
     finally:
-        del (
-            error
-        )  # else it and this frame would keep one another, and all that the frames of its traceback have
+        # Else it and this frame would keep one another, and all that the frames of its traceback have.
+        del error
 
 
 def leaving_unknown(call: Callable[..., Any]) -> Callable[..., Any]:
