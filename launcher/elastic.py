@@ -6,7 +6,6 @@ What torchrun agrees on between hosts has no counterpart, but where the hosts ar
 from __future__ import annotations
 
 import dataclasses
-import socket
 import sys
 import uuid
 from collections.abc import Callable, Sequence
@@ -16,6 +15,7 @@ from typing import Any
 from ddpgrad.compat.torchrun_errors import ChildFailedError
 from ddpgrad.core import environment
 
+from .job.plan import free_port
 from .start_processes import DefaultLogsSpecs, LogsSpecs, RunProcsResult, start_processes
 
 
@@ -94,7 +94,7 @@ def launch_agent(
     first, ranks = node * config.nproc_per_node, config.max_nodes * config.nproc_per_node
     attempt = 0
     while True:
-        master = address, str(port or _free_port())
+        master = address, str(port or free_port())
         result = _attempt(config, entrypoint, args, first, ranks, master, attempt)
         if not result.is_failed():
             return {first + local: value for local, value in result.return_values.items()}
@@ -174,12 +174,6 @@ def _place(config: LaunchConfig) -> tuple[int, str, int]:
             'rdzv_configs={"rank": K}, and knows the first, rdzv_endpoint="HOST:PORT"; `ddprun --hosts` starts jobs of several'
         )
     return int(config.rdzv_configs["rank"]), host, int(port)
-
-
-def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return found.getsockname()[1]
 
 
 def _get_entrypoint_name(entrypoint: Callable[..., Any] | str | None, args: Sequence[Any]) -> str:

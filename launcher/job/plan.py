@@ -75,7 +75,7 @@ class Plan:
     """Where its state is kept in memory from one attempt to the next (snapshot_memory.py); '': nowhere."""
     address: str = "127.0.0.1"
     job: str = field(default_factory=lambda: secrets.token_hex(6))
-    port: int = field(default_factory=lambda: _free_port())
+    port: int = field(default_factory=lambda: free_port())
 
     def check(self) -> None:
         """Raise LaunchError, saying what to change, if the plan cannot be carried out."""
@@ -247,7 +247,7 @@ class Plan:
 
 def new_job() -> dict[str, Any]:
     """The fields of a Plan that no two attempts share."""
-    return {"job": secrets.token_hex(6), "port": _free_port()}
+    return {"job": secrets.token_hex(6), "port": free_port()}
 
 
 def usable_cores() -> int:
@@ -262,7 +262,8 @@ def label(ranks: range) -> str:
     return f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {ranks[0]}-{ranks[-1]}"
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A port of this host that nobody listens on."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
