@@ -35,6 +35,7 @@ FUNCTIONS: list[tuple[str, Callable[..., Any]]] = [
     ("top", lambda x: x.topk(2, dim=1)),
     ("triangle", lambda x: x.tril(1) + x.triu() + x.cumsum(2)),
     ("numbers", lambda x: (x.exp2() + x.expm1(), x.abs().log1p(), (x.abs() + 1).log2(), x % 0.7, x.fmod(0.7), x.lerp(x * x, 0.3))),
+    ("a logarithm times what may be 0", lambda x: (torch.xlogy(F.relu(x), x.abs() - 0.5), torch.xlogy(F.relu(x), F.relu(x)))),
     ("weighted sums", lambda x: (x.add(x * x, alpha=0.5) - x.sub(x.exp(), alpha=2), x.addcmul(x, x, value=0.3), x.addcdiv(x, x.exp()))),
     ("integers", lambda x: ((x * 9).int() % 4, (x * 9).long() & 3, ~(x > 0) | (x < -1))),
     ("order", lambda x: (x.sort(1, descending=True), x.roll((1, -2), (1, 3)))),

@@ -179,6 +179,17 @@ def _log(g: Graph, s: Step) -> str:
     return g.node("Div", [g.node("Log", [s.input]), base])
 
 
+@converts("xlogy")
+def _xlogy(g: Graph, s: Step) -> str:
+    """Nothing where the input is 0, whatever the logarithm, save that of NaN."""
+    first, second = operands(g, s, "input", "other")
+    assert s.results[0] is not None
+    zero = g.constant(0, s.results[0].dtype)
+    known = g.node("Not", [g.node("IsNaN", [second])])
+    none = g.node("And", [g.node("Equal", [first, zero]), known])
+    return g.node("Where", [none, zero, g.node("Mul", [first, g.node("Log", [second])])])
+
+
 @converts("remainder", "fmod")
 def _remainder(g: Graph, s: Step) -> str:
     """Of floats, ONNX's Mod has the sign of the dividend; the other is worked out by a floor."""
