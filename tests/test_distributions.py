@@ -1,7 +1,5 @@
 """Distributions by their own laws: densities are slopes of distribution functions, draws follow densities."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 

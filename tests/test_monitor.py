@@ -1,7 +1,5 @@
 """`torch.monitor`: events reach handlers, and statistics become events."""
 
-from __future__ import annotations
-
 from datetime import datetime, timedelta
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Warnings name the line of the program, however many functions of the package lie between."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Callable

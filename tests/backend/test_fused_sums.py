@@ -1,7 +1,5 @@
 """Sums with a weight, in one pass: rounded where PyTorch rounds, written in place or to a new array."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

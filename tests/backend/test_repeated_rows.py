@@ -1,7 +1,5 @@
 """Large arrays of different shapes: what is put before NumPy's ufuncs computes what NumPy does of copies of equal shapes."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

@@ -1,7 +1,5 @@
 """Large kernels with one thread and with several: the same bits."""
 
-from __future__ import annotations
-
 import _thread
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """A divided model that is saved while it is trained, and goes on; a program, too, which prints its digests on rank 0."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Any

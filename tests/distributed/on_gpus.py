@@ -3,8 +3,6 @@
 on_gpus.py BACKEND
 """
 
-from __future__ import annotations
-
 import hashlib
 import sys
 import time

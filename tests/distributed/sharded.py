@@ -3,8 +3,6 @@
 Started by ddprun on 4 ranks it prints, on rank 0, the digest of each case under both, on a mesh of one dimension and of two.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable
 from typing import Any

@@ -3,8 +3,6 @@
 sharded_on_gpus.py BACKEND
 """
 
-from __future__ import annotations
-
 import gc
 import json
 import sys

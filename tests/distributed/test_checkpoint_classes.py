@@ -1,7 +1,5 @@
 """Planners, storages and stagers of a program's own, and files that others wrote, in `torch.distributed.checkpoint`."""
 
-from __future__ import annotations
-
 import dataclasses
 import io
 import json

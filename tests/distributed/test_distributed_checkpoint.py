@@ -1,7 +1,5 @@
 """`torch.distributed.checkpoint`: any number of ranks loads what any number saved, all or nothing, on all ranks alike."""
 
-from __future__ import annotations
-
 import errno
 import os
 import shutil

@@ -1,7 +1,5 @@
 """`fully_shard`: the bits of DistributedDataParallel, memory divided by the ranks, files for any number of ranks."""
 
-from __future__ import annotations
-
 import gc
 import io
 import subprocess

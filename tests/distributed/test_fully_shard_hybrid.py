@@ -1,7 +1,5 @@
 """`fully_shard` on meshes of two dimensions: the bits of DistributedDataParallel over all ranks, whatever the grid."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """`fully_shard` with parameters on GPUs: the bits of DistributedDataParallel there, and memory of the GPU that is given back."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Rarer options and methods of `fully_shard`: bits of DistributedDataParallel, and what PyTorch's do."""
 
-from __future__ import annotations
-
 import copy
 import gc
 import weakref

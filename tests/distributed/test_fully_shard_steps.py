@@ -1,7 +1,5 @@
 """`accumulate`, `loss_weight` and `nonfinite_gradients` under `fully_shard`: the same names and bits as DistributedDataParallel's."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

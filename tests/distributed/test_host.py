@@ -126,7 +126,6 @@ def run_program(tmp_path):
 
 
 PROGRAM = """
-from __future__ import annotations
 import sys, typing
 from dataclasses import dataclass
 from ddpgrad.distributed.ranks import host

@@ -1,7 +1,5 @@
 """The short examples, each on some ranks; one job runs several of them."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

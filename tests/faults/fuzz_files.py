@@ -1,7 +1,5 @@
 """A target for Atheris: reading a file of any bytes succeeds or raises a CheckpointError."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import sys

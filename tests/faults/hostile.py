@@ -5,8 +5,6 @@ Each name in FOLDER is given to what reads such files: a folder to a Checkpointe
 time, and by how many MB memory grew; the first line is what starting took.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 import time

@@ -1,7 +1,5 @@
 """Hostile files and checkpoints, each made from a sound one or by hand."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import json

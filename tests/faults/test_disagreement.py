@@ -1,7 +1,5 @@
 """Ranks that begin different collectives get an error that names both, before data moves."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

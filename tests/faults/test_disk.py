@@ -5,8 +5,6 @@ ways: as a disk that has stored everything, one that has stored nothing that was
 that has torn what was not synced in the middle. Renames last only once their folder is synced, or not.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import shutil

@@ -1,7 +1,5 @@
 """The launcher itself is killed: ranks, loader workers and mpiexec's processes end with it."""
 
-from __future__ import annotations
-
 import signal
 from itertools import product
 

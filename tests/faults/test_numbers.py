@@ -1,7 +1,5 @@
 """Numbers that silently go wrong on one rank: the error is found in time, and the rank is named."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from itertools import product

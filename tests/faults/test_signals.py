@@ -1,7 +1,5 @@
 """A signal that comes when the work is done. Those that come before are drawn by the campaign (campaign_table.py)."""
 
-from __future__ import annotations
-
 from training import TRAIN, result
 
 # One rank alone makes the launcher hear it while it, and it only, is known to be in that phase.

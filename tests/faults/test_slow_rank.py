@@ -1,7 +1,5 @@
 """A straggler, ten times as slow as the others: it is named, and the job goes on."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

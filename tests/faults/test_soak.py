@@ -3,8 +3,6 @@
 `pytest -m full tests/faults/test_soak.py --soak 3600` makes it an hour; then a rank is killed every 20 s.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import random

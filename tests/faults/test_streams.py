@@ -1,7 +1,5 @@
 """Floods of output, bytes that are no text, readers that stall: nothing is lost, nothing grows, nothing hangs."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """A host that is small, crowded or unfriendly: too little shared memory, a taken port, other programs that connect."""
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import os

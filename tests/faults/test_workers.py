@@ -1,7 +1,5 @@
 """A worker of a rank's DataLoader is slower than the loader's own limit. The campaign draws those that fail."""
 
-from __future__ import annotations
-
 import re
 
 from running import LOADER_PRELUDE

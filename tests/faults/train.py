@@ -6,8 +6,6 @@ samples and the rank that read them, the parameters. TRAIN_OPTIONS may be JSON: 
 options of the Checkpointer.
 """
 
-from __future__ import annotations
-
 import atexit
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """Starts the training run of train.py, and reads its result."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from running import Ddprun, Result

@@ -1,7 +1,5 @@
 """A page in Chromium without a window, driven by its debugging protocol over a pipe: https://chromedevtools.github.io/devtools-protocol"""
 
-from __future__ import annotations
-
 import base64
 import json
 import os

@@ -9,8 +9,6 @@ beginning with `---`, and is read only, as `text` is. A block that cannot run sa
 `<!-- not run: REASON -->` on the line above it.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

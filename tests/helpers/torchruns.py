@@ -3,8 +3,6 @@
 As a program, `torchruns.py PROGRAM ARGUMENTS` is what each of PyTorch's ranks runs.
 """
 
-from __future__ import annotations
-
 import os
 import runpy
 import sys

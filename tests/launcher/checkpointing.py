@@ -1,7 +1,5 @@
 """Helpers for tests of checkpoints: simulated ranks, and the contents of a folder."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from ddpgrad import distributed

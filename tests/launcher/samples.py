@@ -1,7 +1,5 @@
 """Datasets for tests: in a module of its own, which workers can import."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import ddpgrad as torch

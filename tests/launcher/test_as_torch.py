@@ -1,7 +1,5 @@
 """ddprun --as-torch: an unchanged PyTorch script runs, and an error names a missing part."""
 
-from __future__ import annotations
-
 from importlib.util import find_spec
 
 import pytest

@@ -1,7 +1,5 @@
 """`python -m cluster.box`: hosts that stay, jobs over them, and nothing that is left of them afterwards."""
 
-from __future__ import annotations
-
 import json
 import os
 import socket

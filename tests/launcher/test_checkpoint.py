@@ -1,7 +1,5 @@
 """Checkpoints are whole or invisible: after every interruption and every kind of damage."""
 
-from __future__ import annotations
-
 import errno
 import os
 import shutil

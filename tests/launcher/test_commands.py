@@ -1,7 +1,5 @@
 """The sub-commands, which describe checkpoints and this machine."""
 
-from __future__ import annotations
-
 import itertools
 import mmap
 import os

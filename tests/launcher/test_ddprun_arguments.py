@@ -1,7 +1,5 @@
 """The command line: the effect of each option on the ranks, and the errors for wrong ones."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Output of ranks arrives whole, marked with the rank, and on a terminal progress bars survive."""
 
-from __future__ import annotations
-
 import os
 import pty
 import re

@@ -1,7 +1,5 @@
 """Any failure of one rank ends all of them, names that rank, and leaves nothing behind."""
 
-from __future__ import annotations
-
 import re
 from itertools import product
 

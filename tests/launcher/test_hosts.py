@@ -1,7 +1,5 @@
 """ddprun across hosts: network namespaces of this machine, each reached by a command in place of ssh."""
 
-from __future__ import annotations
-
 import functools
 import json
 import os

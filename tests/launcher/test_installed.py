@@ -1,7 +1,5 @@
 """The built package: the launcher is `ddpgrad.launcher` in it, and a user's own `launcher.py` is no obstacle."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

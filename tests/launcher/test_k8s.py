@@ -1,7 +1,5 @@
 """cluster/k8s: names that refer to one another, numbers that have to agree, and command lines that ddprun takes."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """`launcher.loggers`: what each library is told, where rows of metrics.jsonl stay, and errors before any work."""
 
-from __future__ import annotations
-
 import json
 import os
 import socket

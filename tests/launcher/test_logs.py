@@ -1,7 +1,5 @@
 """The log folder of a run keeps all output; the screen shows the selected part."""
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os

@@ -1,7 +1,5 @@
 """The same job through the installed mpiexec, with ddprun and without: same ranks, same ends."""
 
-from __future__ import annotations
-
 import json
 import re
 import signal

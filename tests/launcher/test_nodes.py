@@ -1,7 +1,5 @@
 """Several ddprun instances that are one job: here all run on one host, as if on several."""
 
-from __future__ import annotations
-
 import json
 import signal
 import socket

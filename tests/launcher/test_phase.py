@@ -1,7 +1,5 @@
 """The frames that tell the phase of a rank, and those of the machinery around a script."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

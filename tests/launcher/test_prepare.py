@@ -1,7 +1,5 @@
 """`launcher.prepare` and `setup`: every sample once an epoch, and the same order for every number of ranks."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

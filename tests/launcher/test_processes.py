@@ -1,7 +1,5 @@
 """The process that died first, when several connections have ended; and connections without the job's token."""
 
-from __future__ import annotations
-
 import json
 import selectors
 import socket

@@ -1,7 +1,5 @@
 """`ddprun report`: the page says what the folders have, whatever they hold."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json

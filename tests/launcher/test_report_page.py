@@ -1,7 +1,5 @@
 """The page of `ddprun report` in Chromium: it draws and reads what the files say, by the keyboard and the pointer, at any width."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Jobs that are started again, or end on request with their work saved."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 from itertools import product

@@ -1,7 +1,5 @@
 """Checkpoints that all ranks write: their files, and resuming on any number of ranks."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

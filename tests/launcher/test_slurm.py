@@ -1,7 +1,5 @@
 """ddprun in a Slurm allocation, which srun starts, and jobs that wait in the queue; `cluster/slurm_box.sh start` makes a cluster of this host."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

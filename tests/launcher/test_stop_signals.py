@@ -1,7 +1,5 @@
 """Signals to ddprun reach the ranks, and its death ends them."""
 
-from __future__ import annotations
-
 import contextlib
 import signal
 

@@ -1,7 +1,5 @@
 """Functions and commands that programs start by the names of torchrun's library."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time

@@ -1,7 +1,5 @@
 """Loops over prepared loaders whose last batch has fewer samples than there are ranks."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 

@@ -1,7 +1,5 @@
 """A rank that makes no progress is found, named with its line, and ends the job."""
 
-from __future__ import annotations
-
 import json
 import signal
 

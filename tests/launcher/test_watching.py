@@ -1,7 +1,5 @@
 """A job while it runs: `ddprun --metrics` and `ddprun top` say what its ranks do, through restarts and to the end."""
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import os

@@ -1,7 +1,5 @@
 """Ranks that nobody watches: the report of a failure is that of mpirun's ranks, and no rank is left."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

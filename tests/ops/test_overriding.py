@@ -1,7 +1,5 @@
 """Objects that are no Tensors and have a `__torch_function__` are asked by what is given one."""
 
-from __future__ import annotations
-
 import inspect
 import operator
 from collections.abc import Callable

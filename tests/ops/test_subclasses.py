@@ -1,7 +1,5 @@
 """Subclasses of Tensor: what ops return of them, and their own `__torch_function__`."""
 
-from __future__ import annotations
-
 import copy
 import io
 import pickle

@@ -1,7 +1,5 @@
 """`__torch_dispatch__` and `TorchDispatchMode`: what classes and modes are told of ops, and what becomes of their answers."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 from typing import Any

@@ -1,7 +1,5 @@
 """The recursive filters that stand for torchaudio's library of C++ ops."""
 
-from __future__ import annotations
-
 import pytest
 
 import ddpgrad as torch

@@ -1,7 +1,5 @@
 """Programs and modules run by PyTorch and by ddpgrad, from one seed, and what comes of them compared."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any

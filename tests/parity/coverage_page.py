@@ -1,7 +1,5 @@
 """The text of `docs/coverage.md`: what of PyTorch is here, and what is not and why."""
 
-from __future__ import annotations
-
 import inspect
 import warnings
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """What ddpgrad leaves out on purpose, and why: the reasons that `docs/coverage.md` gives."""
 
-from __future__ import annotations
-
 import re
 
 SPARSE = "of sparse tensors there are the functions that training needs"

@@ -9,8 +9,6 @@ PyTorch while ddpgrad serves as `torch`. What they import and ddpgrad has not, `
 A line for each test says passed, skipped or failed; `--json FILE` writes the same.
 """
 
-from __future__ import annotations
-
 import argparse
 import importlib
 import json

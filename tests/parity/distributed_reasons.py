@@ -1,7 +1,5 @@
 """PyTorch's tests of distributed programs that are not run on ddpgrad, each with the reason."""
 
-from __future__ import annotations
-
 _INSIDE = "looks into parts of PyTorch's C++ reducer or its private methods, which programs do not call"
 _NAMED = "unused parameters are named when backward ends, not in the next forward (docs/design.md)"
 _SELF = "a rank that sends to itself, which NCCL alone carries"

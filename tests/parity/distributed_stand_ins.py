@@ -5,8 +5,6 @@ The tests themselves, and the class that starts their processes, are read from t
 use of it is here. Other names that ddpgrad lacks stand for nothing: a test that uses one fails.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import itertools
 import os

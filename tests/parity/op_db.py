@@ -10,8 +10,6 @@ in-place form and `out=`. The number of samples and the time of an op are bounde
 that draw random numbers only shapes and dtypes are compared.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 import time

@@ -1,7 +1,5 @@
 """One sample of PyTorch's operator database, run in both libraries in every form that the op has."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any

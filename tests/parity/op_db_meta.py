@@ -7,8 +7,6 @@ Results and gradients have the shapes and dtypes of PyTorch's results on a CPU. 
 by `NoElementsError`, and PyTorch's function refuses tensors on meta, too.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 import warnings

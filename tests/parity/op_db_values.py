@@ -1,7 +1,5 @@
 """Values of both libraries beside each other: PyTorch's functions and arguments as ddpgrad's, and results compared."""
 
-from __future__ import annotations
-
 import dataclasses
 import types
 import warnings

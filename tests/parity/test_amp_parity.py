@@ -1,7 +1,5 @@
 """Mixed precision against PyTorch: the types of results, gradients, short trainings, and the scaler's course."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Small programs at the edges of autograd, run by PyTorch and by ddpgrad: the same values, the same kinds of errors."""
 
-from __future__ import annotations
-
 import copy
 import gc
 import warnings

@@ -1,7 +1,5 @@
 """Folders of `torch.distributed.checkpoint`: what PyTorch wrote is read here, and what is written here PyTorch reads."""
 
-from __future__ import annotations
-
 from collections import OrderedDict
 from pathlib import Path
 from typing import Any

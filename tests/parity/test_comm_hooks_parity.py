@@ -1,7 +1,5 @@
 """PowerSGD beside PyTorch's: the same random factors, the same errors fed back, the same losses."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """utils.data beside PyTorch's: collation, datasets, and which exception each mistake raises."""
 
-from __future__ import annotations
-
 import collections
 from collections import namedtuple
 

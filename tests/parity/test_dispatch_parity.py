@@ -1,7 +1,5 @@
 """What a `TorchDispatchMode` is told of functions, with the arguments, against PyTorch."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """PyTorch's own tests of distributed programs, on processes that meet by themselves: all pass but those with a reason."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """Programs of two ranks, as PyTorch's users write them, under each way of starting ranks: PyTorch's losses."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """What `torch.distributions` looks up by type, against PyTorch: divergences of pairs, constraints, transforms for them."""
 
-from __future__ import annotations
-
 import warnings
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Distributions against PyTorch's: draws of one seed, densities, moments, entropies, divergences, and their gradients."""
 
-from __future__ import annotations
-
 from importlib import import_module
 
 import numpy as np

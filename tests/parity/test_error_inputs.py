@@ -1,7 +1,5 @@
 """The wrong arguments of PyTorch's operator database, and dtypes without a kernel: what PyTorch refuses is refused here."""
 
-from __future__ import annotations
-
 import random
 import warnings
 from typing import Any

@@ -1,7 +1,5 @@
 """The mistakes of `test_errors.py`, made with PyTorch: it raises the kinds of exceptions that are expected there."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

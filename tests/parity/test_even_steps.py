@@ -1,7 +1,5 @@
 """linspace, and the grids made of it: PyTorch's bits, since a grid at pixel centres decides which pixels count."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from both import agree

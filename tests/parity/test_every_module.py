@@ -3,8 +3,6 @@
 None may be forgotten. What these samples leave out of the families is tested in the files beside this one.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable
 from functools import partial

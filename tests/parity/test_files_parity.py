@@ -1,7 +1,5 @@
 """The same files in both programs: what PyTorch wrote is read here, and what is written here PyTorch reads."""
 
-from __future__ import annotations
-
 import io
 import pickle
 import subprocess

@@ -1,7 +1,5 @@
 """Counts of operations against PyTorch's, by function and by module, on a CPU and on meta."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """`torch._foreach_*` against PyTorch's: every form of its arguments, in place and not."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """`fully_shard`, `FullyShardedDataParallel`, also on a mesh of 2 x 2, and DDP's rarer options against PyTorch's over Gloo."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

@@ -1,7 +1,5 @@
 """Names below `torch` that its tests and libraries import from modules without documentation, against PyTorch's."""
 
-from __future__ import annotations
-
 import importlib
 import os
 import warnings

@@ -1,7 +1,5 @@
 """Activations in place, embeddings, dropout and lazy layers against PyTorch, beyond `test_every_module.py`."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable
 from typing import Any

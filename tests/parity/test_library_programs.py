@@ -1,7 +1,5 @@
 """Programs of libraries above PyTorch: run as they are with PyTorch, and in its place, they print the same."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

@@ -1,7 +1,5 @@
 """What DistributedDataParallel says of itself has PyTorch's names, and its values where they do not depend on the machine."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

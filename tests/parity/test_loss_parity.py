@@ -1,7 +1,5 @@
 """CTC, weights and wrong arguments of losses against PyTorch, beyond `test_every_module.py`."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

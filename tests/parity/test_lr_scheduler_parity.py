@@ -1,7 +1,5 @@
 """The learning rate schedules against PyTorch, epoch by epoch."""
 
-from __future__ import annotations
-
 import warnings
 from typing import Any
 

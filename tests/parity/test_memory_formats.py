@@ -1,7 +1,5 @@
 """Where results lie in memory: strides as PyTorch has them, for tensors in channels_last and other orders."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Tensors on meta against PyTorch's: shapes, dtypes and steps of results, texts, and which error what has no elements is."""
 
-from __future__ import annotations
-
 import warnings
 from types import SimpleNamespace
 from typing import Any

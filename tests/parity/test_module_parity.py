@@ -1,7 +1,5 @@
 """Rules and hooks of `nn.Module` against PyTorch: the same program runs in both, and logs what it sees."""
 
-from __future__ import annotations
-
 import copy
 import importlib
 import pickle

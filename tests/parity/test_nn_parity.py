@@ -1,7 +1,5 @@
 """Initial values, random draws, hooks and edges of layers against PyTorch; `test_every_module.py` has every layer."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable
 from typing import Any

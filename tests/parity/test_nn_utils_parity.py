@@ -1,7 +1,5 @@
 """`nn.utils` and hooks of modules against PyTorch."""
 
-from __future__ import annotations
-
 import copy
 import importlib
 from collections.abc import Callable

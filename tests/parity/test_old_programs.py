@@ -1,7 +1,5 @@
 """Calls that programs of PyTorch's early years make: the same results, with a warning that says what to write."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from both import LIBRARIES, agree

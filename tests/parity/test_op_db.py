@@ -1,7 +1,5 @@
 """PyTorch's operator database against ddpgrad: what an op computes agrees, or the op says that it cannot."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

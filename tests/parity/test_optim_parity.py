@@ -1,7 +1,5 @@
 """The optimizers against PyTorch, over many steps, with every option."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Points of Sobol's sequence beside PyTorch's."""
 
-from __future__ import annotations
-
 import importlib
 
 import pytest

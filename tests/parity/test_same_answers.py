@@ -3,8 +3,6 @@
 A line for what PyTorch's own unit tests ask and no table of operators has. Its last expression is what is compared.
 """
 
-from __future__ import annotations
-
 import copy
 import importlib
 import io

@@ -1,7 +1,5 @@
 """How much memory chains of layers keep for backward, beside PyTorch's, counted by hooks on saved tensors."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

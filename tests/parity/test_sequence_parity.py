@@ -1,7 +1,5 @@
 """Layers over sequences against PyTorch: recurrent ones, attention, Transformer, packing."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Sparse tensors and gradients against PyTorch: elements, text, errors, files."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Callable
 from typing import Any

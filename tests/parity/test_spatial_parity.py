@@ -1,7 +1,5 @@
 """Layers and functions over space against PyTorch: results, gradients of inputs and parameters, second gradients."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

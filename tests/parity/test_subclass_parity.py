@@ -1,7 +1,5 @@
 """What PyTorch returns of tensors of a subclass, and what it asks their `__torch_function__`, against ddpgrad."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 from typing import Any

@@ -1,7 +1,5 @@
 """Averaged models against PyTorch."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Tensors beside PyTorch's: random indexes, memory that is shared, numbers that do not fit, shapes, conversions."""
 
-from __future__ import annotations
-
 import copy
 from typing import Any
 

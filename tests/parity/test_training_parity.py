@@ -1,7 +1,5 @@
 """100 steps from the same weights and batches give PyTorch's losses: an MLP, a CNN and a GPT."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import partial
 from typing import Any

@@ -1,7 +1,5 @@
 """Selective checkpoints: the results of some ops are kept, the others computed again."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

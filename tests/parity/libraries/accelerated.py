@@ -1,7 +1,5 @@
 """accelerate: prepared training, what it gathers, saved states, accumulation, bfloat16, and models without memory."""
 
-from __future__ import annotations
-
 import os
 import tempfile
 

@@ -1,7 +1,5 @@
 """peft: adapters of a small Llama, trained, saved, read again and merged; safetensors and datasets beside them."""
 
-from __future__ import annotations
-
 import os
 import tempfile
 

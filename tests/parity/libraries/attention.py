@@ -1,7 +1,5 @@
 """einops, and x-transformers: steps of training, and greedy generation with and without a cache."""
 
-from __future__ import annotations
-
 import einops
 import torch
 from einops.layers.torch import EinMix, Rearrange, Reduce

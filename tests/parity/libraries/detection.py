@@ -1,7 +1,5 @@
 """torchvision: its ops, models of all kinds, detectors, transforms of both versions and datasets."""
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 from PIL import Image

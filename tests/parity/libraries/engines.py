@@ -1,7 +1,5 @@
 """PyTorch-Ignite: an engine with metrics, checkpoints and handlers, on the ranks that it is started on."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

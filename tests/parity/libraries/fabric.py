@@ -1,7 +1,5 @@
 """Lightning's Fabric: DDP, accumulation without sums, clipping, checkpoints and collectives."""
 
-from __future__ import annotations
-
 import os
 
 import torch

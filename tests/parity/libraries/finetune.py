@@ -1,7 +1,5 @@
 """transformers.Trainer: training, evaluation, checkpoints and resuming, on the ranks that it is started on."""
 
-from __future__ import annotations
-
 import os
 import shutil
 

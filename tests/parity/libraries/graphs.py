@@ -1,7 +1,5 @@
 """torch_geometric: convolutions on a random graph, batches of graphs, pooling, transforms."""
 
-from __future__ import annotations
-
 import torch
 import torch_geometric as pyg
 import torch_geometric.nn as geometric

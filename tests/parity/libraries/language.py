@@ -1,7 +1,5 @@
 """transformers: models made from a configuration, trained, saved, read again, and generating."""
 
-from __future__ import annotations
-
 import os
 import tempfile
 

@@ -1,7 +1,5 @@
 """Lightning starts the second rank itself, as a process that runs this program again."""
 
-from __future__ import annotations
-
 import os
 
 if "IN_PLACE_OF_PYTORCH" in os.environ:

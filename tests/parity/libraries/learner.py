@@ -1,7 +1,5 @@
 """fastai: TensorBase and its like, and Learner's loop."""
 
-from __future__ import annotations
-
 import fastai.callback.progress
 import fastai.callback.schedule  # noqa: F401  gives Learner its methods
 import torch

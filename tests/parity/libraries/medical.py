@@ -1,7 +1,5 @@
 """MONAI: MetaTensor, whose class and notes ops keep, transforms, batches, a UNet, losses and sliding windows."""
 
-from __future__ import annotations
-
 import torch
 from monai.data import DataLoader, Dataset, MetaTensor, decollate_batch
 from monai.inferers import sliding_window_inference

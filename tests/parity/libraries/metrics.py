@@ -1,7 +1,5 @@
 """torchmetrics: classes of metrics over the batches of all ranks, and functions."""
 
-from __future__ import annotations
-
 import os
 import pickle
 

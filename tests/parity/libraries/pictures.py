@@ -1,7 +1,5 @@
 """timm: models, optimizers, schedules, averaged weights, checkpoints and transforms of pictures."""
 
-from __future__ import annotations
-
 import random
 import tempfile
 

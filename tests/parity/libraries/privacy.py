@@ -1,7 +1,5 @@
 """Opacus: gradients of each example by hooks, by functorch and by expanded weights, clipped and added up."""
 
-from __future__ import annotations
-
 import os
 import warnings
 

@@ -1,7 +1,5 @@
 """A Gaussian process by GPyTorch with functions of lazy matrices, and variational inference by Pyro."""
 
-from __future__ import annotations
-
 import gpytorch
 import pyro
 import pyro.distributions as dist

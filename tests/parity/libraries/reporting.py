@@ -1,7 +1,5 @@
 """`say`: one line of results, which test_library_programs.py compares."""
 
-from __future__ import annotations
-
 import json
 import sys
 from typing import Any

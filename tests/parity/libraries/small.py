@@ -1,7 +1,5 @@
 """Optimizers, averages, losses, solvers, summaries and event files of small libraries."""
 
-from __future__ import annotations
-
 import schedulefree
 import torch
 from google.protobuf.json_format import MessageToDict

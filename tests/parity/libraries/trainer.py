@@ -1,7 +1,5 @@
 """Lightning's Trainer: fit, validate, test, predict, checkpoints, a resumed run, logs, callbacks, precision."""
 
-from __future__ import annotations
-
 import csv
 import os
 from pathlib import Path

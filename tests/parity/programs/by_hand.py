@@ -1,7 +1,5 @@
 """Programs that divide a model or a job by hand, with collectives and messages. Each returns its losses."""
 
-from __future__ import annotations
-
 import torch
 import torch.distributed as dist
 import torch.nn as nn

@@ -1,7 +1,5 @@
 """Programs of data parallelism, as PyTorch's users write them. Each returns its losses."""
 
-from __future__ import annotations
-
 import copy
 import os
 import tempfile

@@ -3,8 +3,6 @@
 elastic.py FOLDER FOUND [--undisturbed]
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -5,8 +5,6 @@ torchrun --nproc-per-node 2 main.py FILE     the environment says where they mee
 python main.py FILE --spawn                  the program starts them
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys
