@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from sys import getrefcount
 from typing import Any
 from weakref import ref
 
@@ -25,11 +26,11 @@ class AccumulateGrad(Node):
     are the leaf's, and a later node of the same leaf has them too.
 
     bucket: when set (by the reducer), the view of a flat bucket where the gradient lives:
-    the first gradient is copied there, later ones are added there, and `.grad` is that view.
+    the first gradient is copied there, later ones are added there, and `.grad` is that view. room: that bucket.
     filled: called after each gradient, when the hooks have been; the reducer's as well, which costs less than a hook.
     """
 
-    __slots__ = ("bucket", "filled", "variable")
+    __slots__ = ("bucket", "filled", "room", "variable")
 
     def __init__(self, variable: Tensor) -> None:
         self.edges = ()
@@ -37,6 +38,7 @@ class AccumulateGrad(Node):
         self.fit(variable._array)
         self.sequence = next_sequence()
         self.bucket: Tensor | None = None
+        self.room: Any = None
         self.filled: Callable[[], object] | None = None
         variable._accumulator = ref(self)
         if variable._accumulator_hooks is not None:
@@ -66,24 +68,32 @@ class AccumulateGrad(Node):
 
     def memory(self) -> Any:
         """The bucket's, for the one node whose gradient is all that comes, and that nobody looks at on its way."""
-        bucket, leaf = self.bucket, self.variable
-        if bucket is None or leaf._grad is not None or leaf._hooks or self._hooks or self._prehooks:
+        leaf = self.variable
+        if self.bucket is None or leaf._grad is not None or leaf._hooks or self._hooks or self._prehooks:
             return None
-        return bucket._array if only_misses(self) else None
+        return self.free_bucket()._array if only_misses(self) else None
+
+    def free_bucket(self) -> Tensor:
+        """The bucket's view, which is to have a first gradient: another one, where the program keeps an earlier gradient."""
+        # The node, the bucket and the argument itself refer to it.
+        if getrefcount(self.bucket) > 3:
+            self.bucket = self.room.renewed(self.bucket)
+        assert self.bucket is not None
+        return self.bucket
 
     def apply(self, grad: Any, F: Any) -> tuple[()]:
         """Add a raw array, which the engine guarantees to be ours alone, to the leaf's gradient."""
         leaf = self.variable
         current = leaf._grad
-        bucket = self.bucket
-        if bucket is not None and (current is None or current is bucket):
-            if current is None:
-                if grad is not bucket._array:
-                    bucket._array[...] = grad
-                leaf._grad = bucket
+        if self.bucket is not None and (current is None or current is self.bucket):
+            if current is not None:
+                current._array += grad
+            elif grad is self.bucket._array:
+                current = leaf._grad = self.bucket
             else:
-                bucket._array += grad
-            bucket._versions[0] += 1
+                current = leaf._grad = self.free_bucket()
+                current._array[...] = grad
+            current._versions[0] += 1
         elif current is None:
             own = leaf._array
             # As in PyTorch, so that programs may view the gradient of a contiguous parameter as a vector.

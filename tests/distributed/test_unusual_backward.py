@@ -118,3 +118,28 @@ def test_what_a_program_is_shown_of_a_large_gradient_is_not_written_to_later():
         return [torch.equal(a, b) for a, b in zip(shown, copies, strict=True)]
 
     assert ranks(1, program) == [[True] * 3]
+
+
+@pytest.mark.parametrize("shard", [False, True], ids=["ddp", "fully_shard"])
+@pytest.mark.parametrize("width", [SMALL, LARGE])
+def test_gradients_that_a_program_keeps_are_not_those_of_the_next_backward(shard, width):
+    def program():
+        model, x = Twice(width=width), share(batch(width))
+        model = fully_shard(model) if shard else DDP(model, find_unused_parameters=True)
+        usual(model, x)  # after which buckets are laid out anew
+        kept, copies = [], []
+        for scale in (1.0, 2.0, 3.0):
+            model.zero_grad()
+            usual(model, scale * x)
+            kept += [p.grad for p in model.parameters()]
+            copies += [p.grad.detach().clone() for p in model.parameters()]
+        model.zero_grad()
+        if not shard:
+            (model.module.first(x).sum() + 0 * model(x).sum()).backward()
+        same = [torch.equal(local(a), local(b)) for a, b in zip(kept, copies, strict=True)]
+        return all(same), len({id(gradient) for gradient in kept}) == len(kept)
+
+    def local(gradient):
+        return gradient.to_local() if shard else gradient
+
+    assert ranks(2, program) == [(True, True)] * 2

@@ -180,6 +180,13 @@ class Bucket(Times):
         self.work: ArrayWork | HookedWork | None = None
         self.began = 0.0  # when its average was begun, while a profiler listens
 
+    def renewed(self, view: Tensor) -> Tensor:
+        """Another tensor where `view` lies, which the program keeps although it is no gradient any more: its elements move out."""
+        at = next(i for i, v in enumerate(self.views) if v is view)
+        self.views[at] = wrap(view._array)
+        view._array = view._array.copy()
+        return self.views[at]
+
     def clear(self) -> None:
         """Count as zeros in the next reduction."""
         self.flat[...] = 0

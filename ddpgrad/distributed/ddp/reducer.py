@@ -97,9 +97,7 @@ class Reducer(Averages):
         self.trigger = None if trigger is None else accumulator(trigger)
         if self.trigger is not None:
             self.hooks.append(self.trigger.register_hook(arrival(ref(self), TRIGGER)))
-        self.place: dict[int, tuple[Bucket | SparseBucket, Tensor | None]] = {}
-        for i in self.sparse:
-            self.accumulators[i].metadata[Reducer] = id(self)
+        self.place: dict[int, Bucket | SparseBucket] = {}
         self._build(self.planned(cap_bytes, caps))
         self.note_arrivals()
         if static:
@@ -141,14 +139,11 @@ class Reducer(Averages):
         self.order = list(self.buckets)  # in which they are handed over
         for bucket in self.buckets:
             bucket.waits = bucket.layout.indices[0] in self.delayed
-            if isinstance(bucket, Bucket):
-                places = zip(bucket.layout.indices, bucket.views, strict=True)
-            else:
-                places = [(bucket.layout.indices[0], None)]
-            for i, view in places:
-                self.place[i] = (bucket, view)
+            views = bucket.views if isinstance(bucket, Bucket) else [None]
+            for i, view in zip(bucket.layout.indices, views, strict=True):
+                self.place[i] = bucket
+                self.accumulators[i].bucket, self.accumulators[i].room = view, bucket
                 self.adopt(i)
-                self.accumulators[i].bucket = view
         self._begin()
 
     def _bucket(self, layout: Layout) -> Bucket | SparseBucket:
@@ -161,13 +156,13 @@ class Reducer(Averages):
 
     def __del__(self) -> None:
         self.listen_no_more()
-        for i, (_, view) in self.place.items():
-            if self.accumulators[i].bucket is view:
-                self.accumulators[i].bucket = None
+        for i, bucket in self.place.items():
+            if self.accumulators[i].room is bucket:
+                self.accumulators[i].bucket = self.accumulators[i].room = None
 
     def memory(self, i: int) -> Tensor | None:
         """Where the gradient of parameter i has to lie: its bucket; a sparse one lies anywhere."""
-        return self.place[i][1]
+        return self.accumulators[i].bucket
 
     def _begin(self) -> None:
         self.ready: set[int] = set()
@@ -188,8 +183,7 @@ class Reducer(Averages):
         if i == TRIGGER:
             self._release()
             return
-        view, node = self.place[i][1], self.accumulators[i]
-        if node.bucket is not view or (view is None and node.metadata[Reducer] != id(self)):
+        if self.accumulators[i].room is not self.place[i]:
             return
         self.arrives(i)
         if not self.enabled:
@@ -207,7 +201,7 @@ class Reducer(Averages):
         if self.arrivals is not None:
             self.arrivals[i] = spans.now() - self.backward_began - self.stood
         self.adopt(i)
-        if self._less_missing(self.place[i][0]) == 0:
+        if self._less_missing(self.place[i]) == 0:
             self._hand_over()
 
     def _enter_backward(self) -> None:
@@ -302,14 +296,14 @@ class Reducer(Averages):
 
             raise self.logged(use_error(self, refused))
         for i in unused:
-            bucket, view = self.place[i]
             self.adopt(i)
             self.finish_parts(i)
-            if view is not None and self.parameters[i]._grad is None:
+            if self.memory(i) is not None and self.parameters[i]._grad is None:
+                view = self.accumulators[i].free_bucket()
                 view._array[...] = 0
                 if not self.find_unused:
                     self.parameters[i]._grad = view
-            self._less_missing(bucket)
+            self._less_missing(self.place[i])
         if self.delayed:
             self._release()
         self._hand_over()

@@ -18,7 +18,7 @@ def share_used(reducer: Reducer) -> None:
         late[reducer.unused] = 1
     reducer.communicator.all_reduce(told, "max", "which parameters were used")
     for i in np.flatnonzero(used).tolist():
-        view = reducer.place[i][1]
+        view = reducer.memory(i)
         if view is not None:
             reducer.parameters[i]._grad = view
     if reducer.hook is None:

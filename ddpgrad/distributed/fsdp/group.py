@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from sys import getrefcount
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
@@ -356,10 +357,13 @@ class Group:
         self._reducing = []
 
     def _gradient_of(self, m: Member) -> DTensor:
-        """The gradient of a member's rows: always the same, and neighbour to the next one's."""
+        """The gradient of a member's rows: always in the same place, neighbour to the next one's."""
         rows = m.sharded._array.array
         if self._gradients is None:
             self._gradients = placed(backend_for(rows).new_zeros(rows, (self.part_size,)), None)
+        # The member and the argument itself refer to it, and the program if it keeps the gradient of an earlier backward.
+        if m.grad is not None and getrefcount(m.grad) > 2:
+            m.grad._array, m.grad = placed(m.grad._array.array.copy(), m.lies), None
         if m.grad is None:
             m.grad = dtensor(self._gradients[m.part : m.part + rows.size].reshape(rows.shape), m.lies)
         assert m.grad is not None
