@@ -27,9 +27,7 @@ _MOST_READ = 1000  # objects
 _VALUES = (*SIMPLE, bytes, frozenset)
 _GONE = object()
 _LENGTH = "len({})"
-_OF_TREES = frozenset(
-    ("_parameter_names", "_buffer_names", "_module_names", "_hooks", "_non_persistent_buffers_set")
-)
+_OF_TREES = frozenset(("_parameters", "_buffers", "_modules", "_hooks", "_non_persistent_buffers_set"))
 
 
 class Place(NamedTuple):
@@ -88,7 +86,7 @@ class _Reading:
         own, kind = vars(module), type(module)
         names = self._methods(kind, frozenset(("forward",)))
         for name, value in ({"forward": None} | own).items():
-            if not (name in own["_parameter_names"] or name in own["_module_names"] or name in _OF_TREES):
+            if not (name in own["_parameters"] or name in own["_modules"] or name in _OF_TREES):
                 self._at(own, f"{{}}.get({name!r})", value, f"{name} of a {kind.__name__}", names)
 
     def value(self, value: Any, said: str, names: frozenset[str], depth: int = 4) -> None:
@@ -268,10 +266,7 @@ class Guard:
 def _members(modules: Iterable[Module]) -> list[tuple[str, int]]:
     owns = [vars(module) for module in modules]
     return [
-        (name, id(own[name]))
-        for own in owns
-        for kind in ("_parameter_names", "_module_names")
-        for name in own[kind]
+        (name, id(own[name])) for own in owns for kind in ("_parameters", "_modules") for name in own[kind]
     ]
 
 

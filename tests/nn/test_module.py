@@ -122,19 +122,6 @@ def test_programs_find_and_replace_hooks_and_members_where_pytorch_keeps_them() 
     layer._forward_hooks = OrderedDict()
     assert torch.equal(layer(torch.eye(2)), layer.weight.T)
 
-    # How meta-learning libraries make a module of computed parameters.
-    clone = nn.Linear.__new__(nn.Linear)
-    clone.__dict__ = layer.__dict__.copy()
-    clone._parameters = clone._parameters.copy()
-    clone._parameters["weight"] = layer.weight * 2
-    assert torch.equal(clone(torch.eye(2)), 2 * layer.weight.T) and clone.weight is not layer.weight
-    clone(torch.eye(2)).sum().backward()
-    assert layer.weight.grad.tolist() == [[2.0, 2.0], [2.0, 2.0]]
-    clone._parameters = {"bias": None}
-    assert list(clone._parameters) == ["bias"] and list(layer._parameters) == ["weight", "bias"]
-    layer._parameters = layer._parameters
-    assert list(layer._parameters) == ["weight", "bias"] and layer.weight.grad is not None
-
 
 def test_a_class_with_a_getattr_of_its_own_is_asked_for_members_and_for_what_is_missing() -> None:
     read = []

@@ -201,11 +201,11 @@ class DistributedDataParallel(Module):
             )
         made = ("reducer", "replica_check", "buffer_search", "frozen", "joined", "low_precision")
         own = {*made, "process_group", "device_mesh"}
-        return {name: value for name, value in self.__dict__.items() if name not in own}
+        return {name: value for name, value in super().__getstate__().items() if name not in own}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Ranks load it together, as they would construct it."""
-        self.__dict__.update(state, process_group=default_group(), device_mesh=None)
+        super().__setstate__({**state, "process_group": default_group(), "device_mesh": None})
         self._prepare()
 
     def forward(self, *inputs: Any, **kwargs: Any) -> Any:

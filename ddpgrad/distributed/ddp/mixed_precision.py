@@ -15,11 +15,13 @@ from ...autograd import engine
 from ...autograd.grad_mode import is_grad_enabled
 from ...backend.dtype import DType
 from ...core.tensor import Tensor
+from ...nn.modules.registration import put
 from ...nn.parameter import Parameter
 from ...utils._pytree import tree_iter, tree_map_only
 from .comm_hooks import GradBucket, average
 
 if TYPE_CHECKING:
+    from ...nn.modules.module import Module
     from .data_parallel import DistributedDataParallel
 
 
@@ -55,11 +57,11 @@ class LowPrecision:
         self.module, self.policy, self._group = model.module, policy, model.process_group
         self._stands = False  # whether cast parameters stand in the modules
         self._parameters = [p for _, p in model._shared_parameters() if p.is_floating_point()]
-        self._places: dict[int, list[tuple[dict[str, Any], str]]] = {id(p): [] for p in self._parameters}
+        self._places: dict[int, list[tuple[Module, str]]] = {id(p): [] for p in self._parameters}
         for part in self.module.modules():
             for attribute, p in part._parameters.items():
                 if id(p) in self._places:
-                    self._places[id(p)].append((vars(part), attribute))
+                    self._places[id(p)].append((part, attribute))
         for _, b in model._shared_buffers():
             if policy.buffer_dtype is not None and b.is_floating_point():
                 b.data = b.to(policy.buffer_dtype)
@@ -99,8 +101,8 @@ class LowPrecision:
 
     def _stand(self, copies: list[Tensor]) -> None:
         for p in self._parameters:
-            for own, attribute in self._places[id(p)]:
-                if own.get(attribute) is not p:
+            for module, attribute in self._places[id(p)]:
+                if vars(module).get(attribute) is not p:
                     raise RuntimeError(
                         f"DistributedDataParallel: the parameter '{attribute}' of shape {list(p.shape)} was replaced by another "
                         "after the module was wrapped with mixed_precision. Change it in place: under no_grad with copy_(), or "
@@ -117,8 +119,8 @@ class LowPrecision:
 
     def _put(self, tensors: list[Tensor]) -> None:
         for p, tensor in zip(self._parameters, tensors, strict=True):
-            for own, attribute in self._places[id(p)]:
-                own[attribute] = tensor
+            for module, attribute in self._places[id(p)]:
+                put(module, attribute, tensor)
 
     def _average(self, bucket: GradBucket) -> Any:
         """The hook of the reducer: gradients travel in `reduce_dtype`."""

@@ -13,6 +13,7 @@ from ...autograd.grad_mode import no_grad
 from ...backend import device as devices
 from ...core.tensor import Tensor
 from ...nn.modules.module import Module
+from ...nn.modules.registration import put
 from ...nn.parameter import Parameter
 from ...nn.utils.clip_grad import clip_grad_norm_
 from ...optim.optimizer import Optimizer
@@ -220,7 +221,7 @@ class FullyShardedDataParallel(Module):
         finally:
             for member, whole in held:
                 for owner, name in member.places:
-                    vars(owner)[name] = member.sharded
+                    put(owner, name, member.sharded)
                 if writeback:
                     with no_grad():
                         member.sharded.part().copy_(whole[member.layout.index])

@@ -23,6 +23,7 @@ from ...backend.registry import backend_for, to_device
 from ...core import spans
 from ...core.errors import GraphError
 from ...core.tensor import Tensor, wrap
+from ...nn.modules.registration import put
 from ..communicator.communicator import Communicator
 from ..ddp.averages import arrival, is_finite
 from ..ddp.use_errors import second_gradient
@@ -101,7 +102,7 @@ class Group:
                 )
             m.sharded, m.grad = found, None
             for module, attribute in m.places:
-                vars(module)[attribute] = found
+                put(module, attribute, found)
 
     def prepare(self, context: Context) -> None:
         """Lay out what is gathered and sent; once the parameters have their dtype and values."""

@@ -10,6 +10,7 @@ from ...backend.device import Device
 from ...backend.registry import backend_for, to_device
 from ...core.tensor import Tensor, wrap
 from ...nn.modules.module import Module
+from ...nn.modules.registration import put
 from ...nn.parameter import Parameter
 from ..device_mesh import DeviceMesh
 from ..tensor.dtensor import DTensor, ShardedParameter
@@ -123,7 +124,7 @@ class Member:
                     f"fully_shard: parameter '{self.name}' was replaced by another after the module was sharded. Change it in "
                     "place: under no_grad with copy_(), or by load_state_dict without assign=True."
                 )
-            own[attribute] = parameter
+            put(module, attribute, parameter)
 
 
 class Absent(Withheld):

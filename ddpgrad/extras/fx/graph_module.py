@@ -145,7 +145,7 @@ class GraphModule(Module):
     # -- copies --------------------------------------------------------------------------------------
 
     def _without_graph(self) -> dict[str, Any]:
-        return {key: value for key, value in vars(self).items() if key not in ("_graph", "_code")}
+        return {k: value for k, value in self.__getstate__().items() if k not in ("_graph", "_code")}
 
     def _like(self, members: dict[str, Any], graph: Graph) -> Any:
         return _made(type(self), type(self).__name__, members, graph)
@@ -180,7 +180,7 @@ def _made(kind: Any, name: str, members: dict[str, Any], graph: Graph) -> Any:
     """A GraphModule, or one of a subclass, with these members, whose class has this name."""
     made = kind.__new__(kind)
     type(made).__name__ = name
-    made.__dict__.update(members)
+    made.__setstate__(members)
     made.graph = graph
     return made
 

@@ -36,8 +36,7 @@ class _Indexed(Module):
         return len(self._modules)
 
     def __iter__(self) -> Iterator[Any]:
-        own = self.__dict__
-        return iter([own[name] for name in own["_module_names"]])
+        return iter(list(self.__dict__["_modules"].values()))
 
     def __getitem__(self, index: int | slice) -> Any:
         if isinstance(index, slice):

@@ -13,8 +13,9 @@ from ...backend import dtype as dtypes
 from ...core.tensor import Tensor
 from ...ops.creation.factories import empty_like
 from . import conversion, hooks, registration, state
+from .registration import KINDS
 from .state import as_pytorch, from_pytorch
-from .tree import _KINDS, Tree
+from .tree import Tree
 
 T = TypeVar("T", bound="Module")
 
@@ -41,7 +42,7 @@ def _read_watched(self: Module, name: str) -> Any:
     value = object.__getattribute__(self, name)
     own = object.__getattribute__(self, "__dict__")
     # What the class has, such as a property, comes first.
-    if own.get(name, own) is value and any(name in own.get(kind, ()) for kind in _KINDS):
+    if own.get(name, own) is value and any(name in own.get(kind, ()) for kind in KINDS):
         return type(self).__getattr__(self, name)
     return value
 
@@ -91,7 +92,7 @@ class Module(Tree, state.ExtraState):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """What deep copies and pickles hand over. A subclass that has more to restore calls it."""
-        self.__dict__.update(from_pytorch(type(self), state))
+        self.__dict__.update(from_pytorch(self, state))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if self._hooks is None and not _of_all.raised:

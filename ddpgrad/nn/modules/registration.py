@@ -1,11 +1,12 @@
-"""Global hooks on the registration of a parameter, a buffer or a submodule, which they may replace."""
+"""The members of a module, and global hooks on their registration, which may replace them."""
 
 from __future__ import annotations
 
 import inspect
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from typing import TYPE_CHECKING, Any
+from weakref import ref
 
 from ...autograd.graph import RemovableHandle
 from ...core.rank_local import RankLocal
@@ -24,6 +25,63 @@ of_all = _Flag()
 
 changes: list[int] = [0]
 """How often any module has got or converted a member: who keeps parameters of a model asks whether to look again."""
+
+
+# Under these names a module keeps its members, in order of registration.
+PARAMETERS, BUFFERS, MODULES = KINDS = ("_parameters", "_buffers", "_modules")
+
+
+class Members(dict[str, Any]):
+    """The members of one kind, by name. They are also attributes of their module; who changes one here changes both.
+
+    The module is not kept alive, so that no module is part of a cycle.
+    """
+
+    __slots__ = ("_module",)
+
+    def __init__(self, module: Tree, members: Mapping[str, Any] | Iterable[tuple[str, Any]] = ()) -> None:
+        super().__init__(members)
+        self._module = ref(module)
+
+    def __setitem__(self, name: str, member: Any) -> None:
+        super().__setitem__(name, member)
+        if (module := self._module()) is not None:
+            module.__dict__[name] = member
+        changes[0] += 1
+
+    def __delitem__(self, name: str) -> None:
+        super().__delitem__(name)
+        if (module := self._module()) is not None:
+            module.__dict__.pop(name, None)
+        changes[0] += 1
+
+    # A dict's own would go past these two.
+    pop, setdefault, clear, update = (
+        MutableMapping.pop, MutableMapping.setdefault, MutableMapping.clear, MutableMapping.update
+    )  # fmt: skip
+
+    def popitem(self) -> tuple[str, Any]:
+        """Take out the last pair and return it, as a dict does."""
+        if not self:
+            raise KeyError("popitem(): there are no members")
+        name = next(reversed(self))
+        return name, self.pop(name)
+
+    def __ior__(self, members: Any) -> Members:
+        self.update(members)
+        return self
+
+    def __reduce__(self) -> Any:
+        return dict, (dict(self),)
+
+
+def put(module: Tree, name: str, value: Any) -> None:
+    """Give a member of `module` another value, past the checks that ask for a Parameter."""
+    own = module.__dict__
+    own[name] = value
+    for kind in KINDS:
+        if name in own[kind]:
+            dict.__setitem__(own[kind], name, value)
 
 
 class _Hooks:

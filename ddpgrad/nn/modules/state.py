@@ -11,7 +11,7 @@ from ...autograd.grad_mode import no_grad
 from ...core.tensor import Tensor
 from ...ops.indexing.setitem import copy_
 from ..parameter import Parameter, is_lazy
-from .tree import _BUFFERS, _MODULES, _PARAMETERS
+from .registration import KINDS, Members
 
 if TYPE_CHECKING:
     from .module import Module
@@ -33,7 +33,6 @@ class _IncompatibleKeys(NamedTuple):
     __str__ = __repr__
 
 
-_IN_PYTORCH = {"_parameters": _PARAMETERS, "_buffers": _BUFFERS, "_modules": _MODULES}
 _HOOKS_IN_PYTORCH = (
     "_backward_hooks", "_backward_pre_hooks", "_forward_hooks", "_forward_hooks_with_kwargs", "_forward_hooks_always_called",
     "_forward_pre_hooks", "_forward_pre_hooks_with_kwargs", "_state_dict_hooks", "_state_dict_pre_hooks",
@@ -45,15 +44,19 @@ _REQUIRED_HOOKS = ("_backward_hooks", "_forward_hooks")  # what PyTorch expects 
 def as_pytorch(own: Mapping[str, Any]) -> dict[str, Any]:
     """The attributes `own` of a module with its members in dicts of each kind, as PyTorch's modules have them."""
     state = dict(own)
-    kept = {kind: {n: state.pop(n) for n in state.pop(names, ())} for kind, names in _IN_PYTORCH.items()}
+    kept = {kind: dict(state.pop(kind, ())) for kind in KINDS}
+    for name, member in (pair for members in kept.values() for pair in members.items()):
+        if state.get(name) is member:
+            state.pop(name, None)
     return {**state, **{name: OrderedDict() for name in _REQUIRED_HOOKS}, **kept}
 
 
-def from_pytorch(kind: type, state: Mapping[str, Any]) -> dict[str, Any]:
-    """The attributes of a module of class `kind` from those that `as_pytorch`, or PyTorch, gave.
+def from_pytorch(module: Module, state: Mapping[str, Any]) -> dict[str, Any]:
+    """The attributes of `module` from those that `as_pytorch`, or PyTorch, gave.
 
     RuntimeError for hooks, which PyTorch keeps otherwise. What is a property here is left out.
     """
+    kind = type(module)
     own = {name: value for name, value in state.items() if not hasattr(getattr(kind, name, None), "__set__")}
     for name in _HOOKS_IN_PYTORCH:
         if state.get(name):
@@ -62,11 +65,9 @@ def from_pytorch(kind: type, state: Mapping[str, Any]) -> dict[str, Any]:
             )
         own.pop(name, None)
     own.pop("_is_full_backward_hook", None)
-    for name, names in _IN_PYTORCH.items():
+    for name in KINDS:
         if name in state:
-            own.pop(name, None)
-            own.update(state[name])
-            own[names] = dict.fromkeys(state[name])
+            own |= {**state[name], name: Members(module, state[name])}
             own.setdefault("_non_persistent_buffers_set", set())  # which old files of PyTorch's have not
     return own
 

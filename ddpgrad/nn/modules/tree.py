@@ -2,86 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, ItemsView, Iterator, KeysView, Mapping, MutableMapping, ValuesView
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 
 from ...core.tensor import Tensor
 from ..parameter import Buffer, Parameter
 from . import registration
+from .registration import BUFFERS, KINDS, MODULES, PARAMETERS, Members
 
 if TYPE_CHECKING:
     from .module import Module
 
 T = TypeVar("T", bound="Tree")
 
-# Under these names a module keeps the names of its members, in order of registration.
-_PARAMETERS, _BUFFERS, _MODULES = "_parameter_names", "_buffer_names", "_module_names"
-_KINDS = (_PARAMETERS, _BUFFERS, _MODULES)
 
+def _members(kind: str) -> Any:
+    """The property of a module that is its members of that kind, by name."""
 
-class Members(MutableMapping[str, Any]):
-    """The members of one kind, by name: a view of the module, through which they can be changed."""
+    def get(self: Tree) -> dict[str, Any]:
+        if kind not in self.__dict__:
+            raise AttributeError(kind)  # before Module.__init__(); `__getattr__` says it in full
+        return self.__dict__[kind]
 
-    __slots__ = ("_attributes", "_names")
+    def put(self: Tree, members: Mapping[str, Any]) -> None:
+        self._replace(kind, members)
 
-    def __init__(self, attributes: dict[str, Any], kind: str) -> None:
-        self._attributes = attributes
-        self._names: dict[str, None] = attributes[kind]
-
-    def __getitem__(self, name: str) -> Any:
-        if name not in self._names:
-            raise KeyError(name)
-        return self._attributes[name]
-
-    def __setitem__(self, name: str, member: Any) -> None:
-        self._names[name] = None
-        self._attributes[name] = member
-        registration.changes[0] += 1
-
-    def __delitem__(self, name: str) -> None:
-        del self._names[name]
-        del self._attributes[name]
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._names
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
-
-    def __len__(self) -> int:
-        return len(self._names)
-
-    def __reversed__(self) -> Iterator[str]:
-        return reversed(self._names)
-
-    def keys(self) -> KeysView[str]:
-        return self._names.keys()  # a dict's views can be reversed
-
-    def values(self) -> ValuesView[Any]:
-        return self.copy().values()
-
-    def items(self) -> ItemsView[str, Any]:
-        return self.copy().items()
-
-    def popitem(self) -> tuple[str, Any]:
-        """Take out the last pair and return it, as a dict does."""
-        if not self._names:
-            raise KeyError("popitem(): there are no members")
-        name = next(reversed(self._names))
-        return name, self.pop(name)
-
-    def copy(self) -> dict[str, Any]:
-        """The members as a dict of its own."""
-        return dict(self)
-
-    def __repr__(self) -> str:
-        return repr(dict(self))
+    return property(get, put)
 
 
 class Tree:
     """Owns parameters, buffers and further trees, by name. The base of `Module`.
 
-    Members are ordinary attributes, so that reading one costs no more than that; the tree only keeps their names.
+    Members are ordinary attributes, so that reading one costs no more than that. The tree also keeps them by kind.
     """
 
     _non_persistent_buffers_set: set[str]
@@ -89,69 +41,47 @@ class Tree:
 
     def __init__(self) -> None:
         own = self.__dict__
-        for kind in _KINDS:
-            own[kind] = {}
+        for kind in KINDS:
+            own[kind] = Members(self)
         own["_non_persistent_buffers_set"] = set()
 
-    @property
-    def _parameters(self) -> Members:
-        return Members(self.__dict__, _PARAMETERS)
-
-    @_parameters.setter
-    def _parameters(self, members: Mapping[str, Any]) -> None:
-        self._replace(_PARAMETERS, members)
-
-    @property
-    def _buffers(self) -> Members:
-        return Members(self.__dict__, _BUFFERS)
-
-    @_buffers.setter
-    def _buffers(self, members: Mapping[str, Any]) -> None:
-        self._replace(_BUFFERS, members)
-
-    @property
-    def _modules(self) -> Members:
-        return Members(self.__dict__, _MODULES)
-
-    @_modules.setter
-    def _modules(self, members: Mapping[str, Any]) -> None:
-        self._replace(_MODULES, members)
+    _parameters, _buffers, _modules = (_members(kind) for kind in KINDS)
 
     def _replace(self, kind: str, members: Mapping[str, Any]) -> None:
-        """Have `members`, and no others of that kind. The names are kept in a new dict: a copy may share the old one."""
-        own, members = self.__dict__, dict(members)
+        """Have `members`, and no others of that kind. They are kept in a new dict: a copy may share the old one."""
+        own, new = self.__dict__, Members(self, members)
         for name in own.get(kind, ()):
             own.pop(name, None)
-        own.update(members)
-        own[kind] = dict.fromkeys(members)
+        own.update(new)
+        own[kind] = new
         registration.changes[0] += 1
 
     # -- attributes ----------------------------------------------------------------------
 
     def __getattr__(self, name: str) -> Any:
         """Python calls it for what is missing alone; programs call it by hand for members, too."""
-        for kind in _KINDS:
-            if name in self.__dict__.get(kind, ()):
-                return self.__dict__[name]
+        for kind in KINDS:
+            if name in (members := self.__dict__.get(kind, ())):
+                return members[name]
         raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
 
     def __setattr__(self, name: str, value: Any) -> None:
         own = self.__dict__
         if isinstance(value, Parameter):
-            self._make_room(name, _PARAMETERS, "parameters")
+            self._make_room(name, PARAMETERS, "parameters")
             self.register_parameter(name, value)
-        elif name in own.get(_PARAMETERS, ()):
+        elif name in own.get(PARAMETERS, ()):
             if value is not None:
                 raise TypeError(_wrong_kind(value, "parameter", name, "torch.nn.Parameter or None expected"))
             self.register_parameter(name, None)
         elif isinstance(value, Tree):
-            self._make_room(name, _MODULES, "module")
+            self._make_room(name, MODULES, "module")
             self._modules[name] = registration.replaced("module", self, name, value)
-        elif name in own.get(_MODULES, ()):
+        elif name in own.get(MODULES, ()):
             if value is not None:
                 raise TypeError(_wrong_kind(value, "child module", name, "torch.nn.Module or None expected"))
             self._modules[name] = registration.replaced("module", self, name, None)
-        elif (marked := isinstance(value, Buffer)) or name in own.get(_BUFFERS, ()):
+        elif (marked := isinstance(value, Buffer)) or name in own.get(BUFFERS, ()):
             if value is not None and not isinstance(value, Tensor):
                 raise TypeError(_wrong_kind(value, "buffer", name, "torch.Tensor or None expected"))
             if marked or type(self).register_buffer is not Tree.register_buffer:
@@ -159,7 +89,8 @@ class Tree:
                 persistent = value.persistent if marked else name not in hidden
                 registration.register_buffer(self, name, value, persistent)
             else:
-                own[name] = registration.replaced("buffer", self, name, value)
+                own[name] = member = registration.replaced("buffer", self, name, value)
+                dict.__setitem__(own[BUFFERS], name, member)
         else:
             object.__setattr__(self, name, value)
 
@@ -168,8 +99,8 @@ class Tree:
         copied = type(self).__new__(type(self))
         own = copied.__dict__
         own.update(self.__dict__)
-        for kind in _KINDS:
-            own[kind] = dict(own[kind])
+        for kind in KINDS:
+            own[kind] = Members(copied, own[kind])
         own["_non_persistent_buffers_set"] = set(own["_non_persistent_buffers_set"])
         return copied
 
@@ -186,8 +117,8 @@ class Tree:
             self._unregister(name)
 
     def _unregister(self, name: str) -> None:
-        for kind in _KINDS:
-            self.__dict__.get(kind, {}).pop(name, None)
+        for kind in KINDS:
+            dict.pop(self.__dict__.get(kind, {}), name, None)
         self._non_persistent_buffers_set.discard(name)
 
     def __dir__(self) -> list[str]:
@@ -201,7 +132,7 @@ class Tree:
 
     def register_parameter(self, name: str, param: Parameter | None) -> None:
         """Add a parameter that `self.<name>` gives; None reserves the name."""
-        self._check_name(name, "parameter", _PARAMETERS)
+        self._check_name(name, "parameter", PARAMETERS)
         if param is not None and not isinstance(param, Parameter):
             raise TypeError(_wrong_kind(param, "parameter", name, "torch.nn.Parameter or None required"))
         if param is not None and param._grad_fn is not None:
@@ -215,7 +146,7 @@ class Tree:
 
     def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
         """Add a tensor that is no parameter; it is in the state_dict if `persistent`."""
-        self._check_name(name, "buffer", _BUFFERS)
+        self._check_name(name, "buffer", BUFFERS)
         if tensor is not None and not isinstance(tensor, Tensor):
             raise TypeError(_wrong_kind(tensor, "buffer", name, "torch.Tensor or None required"))
         tensor = registration.replaced("buffer", self, name, tensor)
@@ -229,7 +160,7 @@ class Tree:
         """Add a child that `self.<name>` gives; None reserves the name."""
         if module is not None and not isinstance(module, Tree):
             raise TypeError(f"{type(module).__name__} is not a Module subclass")
-        self._check_name(name, "module", _MODULES)
+        self._check_name(name, "module", MODULES)
         module = registration.replaced("module", self, name, module)
         self._modules[name] = module
 
@@ -262,9 +193,7 @@ class Tree:
         if remove_duplicate:
             memo.add(module)
         yield prefix, module
-        own = self.__dict__
-        for name in own[_MODULES]:
-            child = own[name]
+        for name, child in self.__dict__[MODULES].items():
             if child is not None:
                 below = f"{prefix}.{name}" if prefix else name
                 yield from child.named_modules(memo, below, remove_duplicate)
@@ -276,9 +205,7 @@ class Tree:
     def named_children(self) -> Iterator[tuple[str, Module]]:
         """(name, module) of the modules directly below, each once."""
         seen: set[Module] = set()
-        own = self.__dict__
-        for name in own[_MODULES]:
-            child = own[name]
+        for name, child in self.__dict__[MODULES].items():
             if child is not None and child not in seen:
                 seen.add(child)
                 yield name, child
@@ -298,8 +225,7 @@ class Tree:
             else [(prefix, cast("Module", self))]
         )
         for path, module in owners:
-            own = module.__dict__
-            pairs: Any = [(name, own[name]) for name in own[of]] if isinstance(of, str) else of(module)
+            pairs: Any = list(module.__dict__[of].items()) if isinstance(of, str) else of(module)
             for name, member in pairs:
                 if member is None or member in seen:
                     continue
@@ -311,7 +237,7 @@ class Tree:
         self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
     ) -> Iterator[tuple[str, Parameter]]:
         """(name, parameter); a shared one once, under its first name."""
-        return self._named_members(_PARAMETERS, prefix, recurse, remove_duplicate)
+        return self._named_members(PARAMETERS, prefix, recurse, remove_duplicate)
 
     def parameters(self, recurse: bool = True) -> Iterator[Parameter]:
         """The parameters, each once."""
@@ -321,7 +247,7 @@ class Tree:
         self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
     ) -> Iterator[tuple[str, Tensor]]:
         """(name, buffer); a shared one once, under its first name."""
-        return self._named_members(_BUFFERS, prefix, recurse, remove_duplicate)
+        return self._named_members(BUFFERS, prefix, recurse, remove_duplicate)
 
     def buffers(self, recurse: bool = True) -> Iterator[Tensor]:
         """The buffers, each once."""

@@ -186,7 +186,7 @@ def _deepcopy(self: Module, memo: dict[int, Any]) -> Module:
     """A copy of the same class: the default way would go through `__reduce_ex__` of a class without a name to import."""
     replica = self.__class__.__new__(self.__class__)
     memo[id(self)] = replica
-    replica.__dict__.update(copy.deepcopy(self.__dict__, memo))
+    Module.__setstate__(replica, copy.deepcopy(Module.__getstate__(self), memo))
     return replica
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from ...core.tensor import Tensor
 from ..modules.module import Module
+from ..modules.registration import put
 
 _NOTHING = object()
 
@@ -81,12 +82,12 @@ def _reparametrize_module(
 def _swap(module: Module, name: str, value: Any) -> Any:
     """Give a member of `module` another value, past the checks that ask for a Parameter; the value that it had."""
     path, _, last = name.rpartition(".")
-    attributes = module.get_submodule(path).__dict__
-    old = attributes.get(last, _NOTHING)
+    owner = module.get_submodule(path)
+    old = owner.__dict__.get(last, _NOTHING)
     if value is _NOTHING:
-        attributes.pop(last, None)
+        owner.__dict__.pop(last, None)
     else:
-        attributes[last] = value
+        put(owner, last, value)
     return old
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from ....core.tensor import Tensor
 from ....nn.modules.module import Module
+from ....nn.modules.registration import put
 from ....nn.parameter import Parameter
 from ...device_mesh import DeviceMesh
 from ..dtensor import DTensor
@@ -22,27 +23,27 @@ def in_parts(module: Module, mesh: DeviceMesh | None) -> Module:
 def _pre_dp_module_transform(module: Module) -> None:
     """Let Parameters that are ordinary tensors take the place of DTensors, but within forward, which computes with DTensors."""
     parts: dict[int, tuple[Parameter, Any]] = {}
-    places: list[tuple[dict[str, Any], str, Parameter, Any]] = []
+    places: list[tuple[Module, str, Parameter, Any]] = []
     for owner in module.modules():
         for name, p in owner.named_parameters(recurse=False, remove_duplicate=False):
             if isinstance(p, DTensor):
                 own, layout = parts.setdefault(id(p), (Parameter(p.part(), p.requires_grad), p._layout))
-                places.append((vars(owner), name, own, layout))
-    for attributes, name, own, _ in places:
-        attributes[name] = own
+                places.append((owner, name, own, layout))
+    for owner, name, own, _ in places:
+        put(owner, name, own)
 
     def show(*args: Any) -> None:
         made: dict[int, Tensor] = {}
-        for attributes, name, own, layout in places:
-            if attributes[name] is own:
+        for owner, name, own, layout in places:
+            if vars(owner)[name] is own:
                 if id(own) not in made:
                     made[id(own)] = DTensor.joined(own, layout.mesh, layout.placements, layout.shape)
-                attributes[name] = made[id(own)]
+                put(owner, name, made[id(own)])
 
     def hide(*args: Any) -> None:
-        for attributes, name, own, _ in places:
-            if isinstance(attributes[name], DTensor):
-                attributes[name] = own
+        for owner, name, own, _ in places:
+            if isinstance(vars(owner)[name], DTensor):
+                put(owner, name, own)
 
     module.register_forward_pre_hook(show)
     module.register_forward_hook(hide, always_call=True)
