@@ -156,11 +156,5 @@ def _call(node: Node, grads: Sequence[Any]) -> Any:
 
 
 __all__ = [
-    "current_pass",
-    "fills_every_leaf",
-    "queue_callback",
-    "queue_cleanup",
-    "run",
-    "running",
-    "will_execute",
-]
+    "current_pass", "fills_every_leaf", "queue_callback", "queue_cleanup", "run", "running", "will_execute",
+]  # fmt: skip

@@ -129,11 +129,6 @@ def _log_api_usage_once(event: str) -> None:
 
 
 __all__ = [
-    "_DisableTorchDispatch",
-    "_disabled_torch_dispatch_impl",
-    "_disabled_torch_function_impl",
-    "_LinAlgError",
-    "DisableTorchFunction",
-    "DisableTorchFunctionSubclass",
-    "Generator",
-]
+    "_DisableTorchDispatch", "_disabled_torch_dispatch_impl", "_disabled_torch_function_impl",
+    "_LinAlgError", "DisableTorchFunction", "DisableTorchFunctionSubclass", "Generator",
+]  # fmt: skip

@@ -115,11 +115,5 @@ def __getattr__(name: str) -> Any:
 
 
 __all__ = [
-    "download_url_to_file",
-    "get_dir",
-    "list",
-    "load",
-    "load_state_dict_from_url",
-    "set_dir",
-    "urlparse",
-]
+    "download_url_to_file", "get_dir", "list", "load", "load_state_dict_from_url", "set_dir", "urlparse",
+]  # fmt: skip

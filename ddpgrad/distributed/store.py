@@ -92,20 +92,10 @@ class Table:
 
 _COMMANDS = frozenset(
     [
-        "set",
-        "get",
-        "add",
-        "append",
-        "compare_set",
-        "check",
-        "delete",
-        "count",
-        "keys",
-        "push",
-        "pop",
+        "set", "get", "add", "append", "compare_set", "check", "delete", "count", "keys", "push", "pop",
         "length",
     ]
-)
+)  # fmt: skip
 
 
 class Store:

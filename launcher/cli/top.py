@@ -19,18 +19,9 @@ from ..job import control
 from ..job.status import Status
 
 _HEADS = (
-    "rank",
-    "host",
-    "pid",
-    "state",
-    "step",
-    "steps/s",
-    "idle",
-    "waits",
-    "memory",
-    "gpu",
+    "rank", "host", "pid", "state", "step", "steps/s", "idle", "waits", "memory", "gpu",
     "waits for, or began last",
-)
+)  # fmt: skip
 _LEFT = ("host", "state", _HEADS[-1])  # the others are numbers
 # The share of time that a rank waits is that of the last so many tables.
 _WINDOW = 10

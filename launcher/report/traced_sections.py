@@ -171,16 +171,9 @@ def _buckets(run: Run) -> Markup:
     if not rows:
         return nothing(f"{run.name}: no buckets; DistributedDataParallel on several ranks has some.")
     heads = (
-        "bucket",
-        "MiB",
-        "ready",
-        "launched",
-        "finished",
-        "on its way",
-        "after backward",
-        "MB/s",
+        "bucket", "MiB", "ready", "launched", "finished", "on its way", "after backward", "MB/s",
         "parameters",
-    )
+    )  # fmt: skip
     return table(heads, rows, f"{run.name}: milliseconds since backward began, medians over ranks and steps")
 
 

@@ -9,36 +9,13 @@ import ddpgrad as torch
 
 HALVES = [torch.float16, torch.bfloat16]
 UNARY = [
-    "neg",
-    "abs",
-    "sqrt",
-    "square",
-    "exp",
-    "log",
-    "tanh",
-    "sigmoid",
-    "sin",
-    "erf",
-    "floor",
-    "isnan",
-    "rsqrt",
-    "reciprocal",
-]
+    "neg", "abs", "sqrt", "square", "exp", "log", "tanh", "sigmoid", "sin", "erf", "floor", "isnan",
+    "rsqrt", "reciprocal",
+]  # fmt: skip
 BINARY = [
-    "add",
-    "sub",
-    "mul",
-    "div",
-    "maximum",
-    "minimum",
-    "lt",
-    "ge",
-    "eq",
-    "pow",
-    "atan2",
-    "remainder",
+    "add", "sub", "mul", "div", "maximum", "minimum", "lt", "ge", "eq", "pow", "atan2", "remainder",
     "floor_divide",
-]
+]  # fmt: skip
 
 
 def same(out: torch.Tensor, wide: torch.Tensor) -> bool:

@@ -101,19 +101,8 @@ def test_the_examples_run(tmp_path: Path):
     book = tmp_path / "book.txt"
     book.write_bytes(b"the quick brown fox jumps over the lazy dog. " * 400)
     small = [
-        "--layers",
-        "1",
-        "--width",
-        "16",
-        "--heads",
-        "2",
-        "--context",
-        "16",
-        "--batch",
-        "8",
-        "--steps",
-        "6",
-    ]
+        "--layers", "1", "--width", "16", "--heads", "2", "--context", "16", "--batch", "8", "--steps", "6",
+    ]  # fmt: skip
     found = []
     for device in ("cpu", "cuda"):
         program = str(TESTS.parent / "examples" / "train_gpt.py")

@@ -173,16 +173,9 @@ TELLING = ("exception", "no memory", "exit 1")
 
 # Where rank 0 is what the others are compared with.
 AGAINST_RANK_0 = (
-    "other op",
-    "other shape",
-    "other dtype",
-    "swapped",
-    "other list",
-    "other model",
-    "other option",
-    "other learning rate",
-    "flipped bit",
-)
+    "other op", "other shape", "other dtype", "swapped", "other list", "other model", "other option",
+    "other learning rate", "flipped bit",
+)  # fmt: skip
 
 # Rows that one run of train.py cannot show; a draw of them runs one of these tests, with its own judgement.
 TESTS = {

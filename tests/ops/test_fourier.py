@@ -8,19 +8,9 @@ import ddpgrad as torch
 
 ONE = ["fft", "ifft", "rfft", "irfft", "hfft", "ihfft"]
 MANY = [
-    "fft2",
-    "ifft2",
-    "fftn",
-    "ifftn",
-    "rfft2",
-    "irfft2",
-    "rfftn",
-    "irfftn",
-    "hfft2",
-    "hfftn",
-    "ihfft2",
+    "fft2", "ifft2", "fftn", "ifftn", "rfft2", "irfft2", "rfftn", "irfftn", "hfft2", "hfftn", "ihfft2",
     "ihfftn",
-]
+]  # fmt: skip
 REAL = {"rfft", "ihfft", "rfft2", "rfftn", "ihfft2", "ihfftn"}
 
 

@@ -141,28 +141,9 @@ class RightTuple(Right, tuple[int, ...]):
 
 
 OPERATORS = [
-    "add",
-    "sub",
-    "mul",
-    "truediv",
-    "floordiv",
-    "mod",
-    "pow",
-    "matmul",
-    "and_",
-    "or_",
-    "xor",
-    "lshift",
-    "rshift",
-    "lt",
-    "le",
-    "gt",
-    "ge",
-    "iadd",
-    "isub",
-    "imul",
-    "itruediv",
-]
+    "add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and_", "or_", "xor", "lshift",
+    "rshift", "lt", "le", "gt", "ge", "iadd", "isub", "imul", "itruediv",
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("right", [Right(), RightTuple((1, 2))], ids=["object", "tuple"])

@@ -41,24 +41,11 @@ PLACES = (
 )  # fmt: skip
 # Visible where they are only by an import.
 ACCIDENTAL = {
-    "BroadcastingList1",
-    "BroadcastingList2",
-    "BroadcastingList3",
-    "DType",
-    "GRID_SAMPLE_INTERPOLATION_MODES",
-    "GRID_SAMPLE_PADDING_MODES",
-    "ScalingType",
-    "SwizzleType",
-    "Tensor",
-    "reproducibility_notes",
-    "sparse_support_notes",
-    "tf32_notes",
-    "TYPE_CHECKING",
-    "common_args",
-    "common_notes",
-    "factory_common_args",
-    "multi_dim_common",
-}
+    "BroadcastingList1", "BroadcastingList2", "BroadcastingList3", "DType",
+    "GRID_SAMPLE_INTERPOLATION_MODES", "GRID_SAMPLE_PADDING_MODES", "ScalingType", "SwizzleType", "Tensor",
+    "reproducibility_notes", "sparse_support_notes", "tf32_notes", "TYPE_CHECKING", "common_args",
+    "common_notes", "factory_common_args", "multi_dim_common",
+}  # fmt: skip
 SHORT = 30  # names in one item
 ORDER = ("wrong", "missing", "partial", "left out")
 

@@ -11,17 +11,9 @@ import ddpgrad
 
 LIBRARIES = (torch, ddpgrad)
 DTYPES = (
-    "bool",
-    "uint8",
-    "int32",
-    "int64",
-    "float16",
-    "bfloat16",
-    "float32",
-    "float64",
-    "complex64",
+    "bool", "uint8", "int32", "int64", "float16", "bfloat16", "float32", "float64", "complex64",
     "complex128",
-)
+)  # fmt: skip
 
 
 def told(library, compute):

@@ -161,18 +161,9 @@ def test_state_dicts_continue_a_run(make: Any) -> None:
 
 
 REFUSING = (
-    "Adam",
-    "AdamW",
-    "Adadelta",
-    "Adamax",
-    "ASGD",
-    "NAdam",
-    "RAdam",
-    "RMSprop",
-    "Rprop",
-    "Adafactor",
+    "Adam", "AdamW", "Adadelta", "Adamax", "ASGD", "NAdam", "RAdam", "RMSprop", "Rprop", "Adafactor",
     "Muon",
-)
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("name", REFUSING)

@@ -74,18 +74,9 @@ def sum(input: Compressed, dim: Any = None, keepdim: bool = False, dtype: Any = 
 
 _FUNCTIONS = (add, full_like, new_zeros, select, slice_by, sub, sum)
 _SHARED = (
-    "asarray",
-    "cast",
-    "clone",
-    "div",
-    "matmul",
-    "move",
-    "mul",
-    "permute",
-    "pow",
-    "relu_backward",
+    "asarray", "cast", "clone", "div", "matmul", "move", "mul", "permute", "pow", "relu_backward",
     "transpose",
-)
+)  # fmt: skip
 """Kernels that are methods of either kind of array."""
 
 

@@ -41,12 +41,6 @@ def flags(
 
 
 __all__ = [
-    "allow_tf32",
-    "benchmark",
-    "benchmark_limit",
-    "deterministic",
-    "enabled",
-    "flags",
-    "is_available",
+    "allow_tf32", "benchmark", "benchmark_limit", "deterministic", "enabled", "flags", "is_available",
     "version",
-]
+]  # fmt: skip

@@ -29,20 +29,9 @@ class Member:
     """
 
     __slots__ = (
-        "absent",
-        "accumulator",
-        "gathered",
-        "grad",
-        "index",
-        "layout",
-        "lies",
-        "name",
-        "part",
-        "places",
-        "sharded",
-        "whole",
-        "within",
-    )
+        "absent", "accumulator", "gathered", "grad", "index", "layout", "lies", "name", "part", "places",
+        "sharded", "whole", "within",
+    )  # fmt: skip
 
     def __init__(
         self,

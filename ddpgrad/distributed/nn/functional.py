@@ -18,16 +18,9 @@ from ..collectives import ReduceOp
 from ..process_group import ProcessGroup, resolve
 
 __all__ = [
-    "all_gather",
-    "all_reduce",
-    "all_to_all",
-    "all_to_all_single",
-    "broadcast",
-    "gather",
-    "reduce",
-    "reduce_scatter",
-    "scatter",
-]
+    "all_gather", "all_reduce", "all_to_all", "all_to_all_single", "broadcast", "gather", "reduce",
+    "reduce_scatter", "scatter",
+]  # fmt: skip
 
 
 def broadcast(tensor: Tensor, src: int, group: ProcessGroup | None = None) -> Tensor:

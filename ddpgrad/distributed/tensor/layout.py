@@ -32,20 +32,9 @@ class Layout:
     """
 
     __slots__ = (
-        "axis",
-        "chunk",
-        "communicator",
-        "dim",
-        "index",
-        "is_replicated",
-        "is_shard",
-        "mesh",
-        "part_shape",
-        "placements",
-        "shape",
-        "simple",
-        "spans",
-    )
+        "axis", "chunk", "communicator", "dim", "index", "is_replicated", "is_shard", "mesh", "part_shape",
+        "placements", "shape", "simple", "spans",
+    )  # fmt: skip
 
     def __init__(self, mesh: DeviceMesh, placements: Sequence[Placement], shape: Sequence[int]) -> None:
         if len(placements) != mesh.ndim:
@@ -160,15 +149,6 @@ def compute_local_shape_and_global_offset(
 
 
 __all__ = [
-    "REPLICATE",
-    "AnyShard",
-    "Layout",
-    "Partial",
-    "Placement",
-    "Replicate",
-    "Shard",
-    "_StridedShard",
-    "compute_local_shape_and_global_offset",
-    "layout_of",
-    "spans_of",
-]
+    "REPLICATE", "AnyShard", "Layout", "Partial", "Placement", "Replicate", "Shard", "_StridedShard",
+    "compute_local_shape_and_global_offset", "layout_of", "spans_of",
+]  # fmt: skip

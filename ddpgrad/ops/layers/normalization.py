@@ -61,21 +61,6 @@ def _wide(F: Any, *values: Any) -> list[Any]:
     return [v if v is None or v.dtype.itemsize != 2 else F.cast(v, float32) for v in values]
 
 
-def _layer_norm_rule(
-    F: Any,
-    g: Any,
-    needs: Any,
-    input: Any,
-    weight: Any,
-    bias: Any,
-    ndim: int,
-    eps: float,
-    mean: Any,
-    rstd: Any,
-) -> Any:
-    return F.layer_norm_backward(g, input, weight, bias, ndim, eps, mean, rstd)
-
-
 def _np_layer_norm(x: Any, w: Any = None, b: Any = None, ndim: int = 1, eps: float = 1e-5) -> Any:
     axes = tuple(range(-ndim, 0))
     out = (x - x.mean(axes, keepdims=True)) / np.sqrt(x.var(axes, keepdims=True) + eps)
@@ -84,7 +69,9 @@ def _np_layer_norm(x: Any, w: Any = None, b: Any = None, ndim: int = 1, eps: flo
 
 @op(
     public=_layer_norm,
-    joint=_layer_norm_rule,
+    joint=lambda F, g, needs, input, weight, bias, ndim, eps, mean, rstd: F.layer_norm_backward(
+        g, input, weight, bias, ndim, eps, mean, rstd
+    ),
     extras=("mean", "rstd"),
     samples=lambda rng: [
         ((rng.standard_normal((4, 5)), rng.standard_normal(5), rng.standard_normal(5)), {}),
@@ -138,12 +125,6 @@ def _channels(values: Any, n: int, F: Any) -> Any:
     return F.reshape(values, (1, -1) + (1,) * (n - 2))
 
 
-def _batch_norm_rule(
-    F: Any, g: Any, needs: Any, input: Any, weight: Any, bias: Any, eps: float, mean: Any, rstd: Any
-) -> Any:
-    return F.batch_norm_backward(g, input, weight, bias, eps, mean, rstd)
-
-
 def _np_batch_norm(x: Any, w: Any = None, b: Any = None, eps: float = 1e-5) -> Any:
     axes = (0, *range(2, x.ndim))
     shape = (1, -1) + (1,) * (x.ndim - 2)
@@ -154,7 +135,9 @@ def _np_batch_norm(x: Any, w: Any = None, b: Any = None, eps: float = 1e-5) -> A
 
 
 @op(
-    joint=_batch_norm_rule,
+    joint=lambda F, g, needs, input, weight, bias, eps, mean, rstd: F.batch_norm_backward(
+        g, input, weight, bias, eps, mean, rstd
+    ),
     outputs=4,
     extras=("mean", "rstd", "var"),
     samples=lambda rng: [
@@ -239,12 +222,6 @@ def _np_rms_norm(x: Any, w: Any = None, ndim: int = 1, eps: float = 1e-5) -> Any
     return out if w is None else out * w
 
 
-def _rms_norm_rule(
-    F: Any, g: Any, needs: Any, input: Any, weight: Any, ndim: int, eps: float, rstd: Any
-) -> Any:
-    return F.rms_norm_backward(g, input, weight, ndim, eps, rstd)
-
-
 def _rms_norm(
     input: Tensor, normalized_shape: Any, weight: Tensor | None = None, eps: float | None = None
 ) -> Tensor:
@@ -262,7 +239,9 @@ def _rms_norm(
 
 @op(
     public=_rms_norm,
-    joint=_rms_norm_rule,
+    joint=lambda F, g, needs, input, weight, ndim, eps, rstd: F.rms_norm_backward(
+        g, input, weight, ndim, eps, rstd
+    ),
     extras=("rstd",),
     samples=lambda rng: [
         ((rng.standard_normal((4, 5)), rng.standard_normal(5)), {}),
@@ -304,20 +283,6 @@ def _np_group_norm(x: Any, w: Any = None, b: Any = None, groups: int = 1, eps: f
     return out + (0 if b is None else b.reshape(shape))
 
 
-def _group_norm_rule(
-    F: Any,
-    g: Any,
-    needs: Any,
-    input: Any,
-    weight: Any,
-    groups: int,
-    eps: float,
-    mean: Any,
-    rstd: Any,
-) -> Any:
-    return F.group_norm_backward(g, input, weight, needs[2], groups, eps, mean, rstd)
-
-
 def _grouped(F: Any, x: Any, groups: int, eps: float) -> tuple[Any, Any]:
     """(N, groups, elements of a group): normalised, and (N, groups, 1): 1 / deviation."""
     rows = F.reshape(x, (x.shape[0], groups, math.prod(x.shape[1:]) // groups))
@@ -355,7 +320,9 @@ def _group_norm(
 
 @op(
     public=_group_norm,
-    joint=_group_norm_rule,
+    joint=lambda F, g, needs, input, weight, groups, eps, mean, rstd: F.group_norm_backward(
+        g, input, weight, needs[2], groups, eps, mean, rstd
+    ),
     extras=("mean", "rstd"),
     samples=lambda rng: [
         ((rng.standard_normal((2, 4, 3)), rng.standard_normal(4), rng.standard_normal(4), 2), {}),

@@ -78,24 +78,10 @@ def _np_lstm(x: Any, h0: Any, c0: Any, weight: Any, sizes: Any, reverse: bool) -
     return np.stack(_np_run(cell, x, h0, c0, reverse=reverse))
 
 
-def _lstm_rule(
-    F: Any,
-    g: Any,
-    needs: Any,
-    input: Any,
-    h0: Any,
-    c0: Any,
-    weight: Any,
-    batch_sizes: BatchSizes,
-    reverse: bool,
-    out: Any,
-    gates: Any,
-) -> Any:
-    return F.lstm_backward(g, input, h0, c0, weight, batch_sizes, reverse, out, gates)
-
-
 @op(
-    joint=_lstm_rule,
+    joint=lambda F, g, needs, input, h0, c0, weight, batch_sizes, reverse, out, gates: F.lstm_backward(
+        g, input, h0, c0, weight, batch_sizes, reverse, out, gates
+    ),
     extras=("gates",),
     samples=_samples(4, (2, 3), (2, 3), (12, 3)),
     reference=_np_lstm,
@@ -177,24 +163,10 @@ def _np_gru(x: Any, h0: Any, weight: Any, bias: Any, sizes: Any, reverse: bool) 
     return _np_run(cell, x, h0, reverse=reverse)[0]
 
 
-def _gru_rule(
-    F: Any,
-    g: Any,
-    needs: Any,
-    input: Any,
-    h0: Any,
-    weight: Any,
-    bias: Any,
-    batch_sizes: BatchSizes,
-    reverse: bool,
-    out: Any,
-    gates: Any,
-) -> Any:
-    return F.gru_backward(g, input, h0, weight, bias, batch_sizes, reverse, out, gates)
-
-
 @op(
-    joint=_gru_rule,
+    joint=lambda F, g, needs, input, h0, weight, bias, batch_sizes, reverse, out, gates: F.gru_backward(
+        g, input, h0, weight, bias, batch_sizes, reverse, out, gates
+    ),
     extras=("gates",),
     samples=_samples(3, (2, 3), (9, 3), (9,)),
     reference=_np_gru,
@@ -274,27 +246,19 @@ def _np_rnn(x: Any, h0: Any, weight: Any, sizes: Any, reverse: bool, relu: bool)
     return _np_run(lambda pre, h: (act(pre + weight @ h),), x, h0, reverse=reverse)[0]
 
 
-def _rnn_rule(
-    F: Any,
-    g: Any,
-    needs: Any,
-    input: Any,
-    h0: Any,
-    weight: Any,
-    batch_sizes: BatchSizes,
-    reverse: bool,
-    relu: bool,
-    out: Any,
-) -> Any:
-    return F.rnn_backward(g, input, h0, weight, batch_sizes, reverse, relu, out)
-
-
 def _rnn_samples(rng: Any) -> Any:
     for relu in (False, True):
         yield from _samples(1, (2, 3), (3, 3), options=(relu,))(rng)
 
 
-@op(joint=_rnn_rule, samples=_rnn_samples, reference=_np_rnn, method=False)
+@op(
+    joint=lambda F, g, needs, input, h0, weight, batch_sizes, reverse, relu, out: F.rnn_backward(
+        g, input, h0, weight, batch_sizes, reverse, relu, out
+    ),
+    samples=_rnn_samples,
+    reference=_np_rnn,
+    method=False,
+)
 def rnn_sequence(
     F: Any,
     input: Tensor,

@@ -126,10 +126,6 @@ def products_of_others(F: Any, x: Any) -> Any:
     return F.cat([b * a for b, a in zip(before, reversed(after), strict=True)], last)
 
 
-def _det_rule(F: Any, g: Any, A: Any) -> Any:
-    return F.unsqueeze(F.unsqueeze(g, -1), -1) * F.cofactors(A) if A.shape[-1] else A
-
-
 def _adapt_det(A: Tensor) -> tuple[Tensor]:
     if A.dtype.category < 2:
         raise RuntimeError(
@@ -148,7 +144,9 @@ def _adapt_det(A: Tensor) -> tuple[Tensor]:
 
 
 @primitive(
-    grads={"A": _det_rule},
+    grads={
+        "A": lambda F, g, A: F.unsqueeze(F.unsqueeze(g, -1), -1) * F.cofactors(A) if A.shape[-1] else A,
+    },
     adapt=_adapt_det,
     samples=lambda rng: [((rng.standard_normal((3, 3)),), {}), ((rng.standard_normal((2, 2, 2)),), {})],
     reference=np.linalg.det,

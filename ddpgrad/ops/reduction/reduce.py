@@ -332,10 +332,6 @@ def _without_lowest(F: Any, x: Any) -> Any:
     return F.where(x == -math.inf, F.full_like(x, 0), x)
 
 
-def _np_logsumexp(x: Any, dim: Any = None, keepdim: bool = False) -> Any:
-    return np.log(np.sum(np.exp(x), axis=dim, keepdims=keepdim))
-
-
 @op(
     grads={
         "input": lambda F, g, out, input, dim, keepdim: (
@@ -346,7 +342,7 @@ def _np_logsumexp(x: Any, dim: Any = None, keepdim: bool = False) -> Any:
     adapt=reduced("logsumexp"),
     promotion="float",
     samples=lambda rng: [s for s in reductions(rng) if len(s[0]) > 1],
-    reference=_np_logsumexp,
+    reference=lambda x, dim=None, keepdim=False: np.log(np.sum(np.exp(x), axis=dim, keepdims=keepdim)),
 )
 def logsumexp(F: Any, input: Tensor, dim: Dim, keepdim: bool = False) -> Tensor:
     """log(sum(exp(input))) over `dim`, without overflow."""

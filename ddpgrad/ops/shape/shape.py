@@ -37,13 +37,9 @@ def infer_size(name: str, shape: Sequence[Any], input: Tensor) -> tuple[int, ...
     raise RuntimeError(f"{name}(): shape '{list(sizes)}' is invalid for input of size {total}")
 
 
-def _adapt_reshape(input: Tensor, shape: Sequence[Any]) -> tuple[Any, ...]:
-    return input, infer_size("reshape", shape, input)
-
-
 @primitive(
     grads={"input": lambda F, g, input_shape: F.reshape(g, input_shape)},
-    adapt=_adapt_reshape,
+    adapt=lambda input, shape: (input, infer_size("reshape", shape, input)),
     view=True,
     samples=calls(((4, 6),), ((-1,),), ((2, 3, -1, 1),)),
     reference=np.reshape,
@@ -245,10 +241,6 @@ def constant_pad(F: Any, input: Tensor, widths: Sequence[tuple[int, int]], value
     ...
 
 
-def _adapt_flip(input: Tensor, dims: Ints) -> tuple[Any, ...]:
-    return input, distinct("flip", dims, input.ndim)
-
-
 def distinct(name: str, dims: Any, ndim: int) -> tuple[int, ...]:
     """Dimensions counted from the front; `RuntimeError` when one comes twice."""
     found = tuple(wrap_dim(name, d, ndim) for d in ((dims,) if isinstance(dims, int) else dims))
@@ -260,7 +252,7 @@ def distinct(name: str, dims: Any, ndim: int) -> tuple[int, ...]:
 
 @primitive(
     grads={"input": lambda F, g, dims: F.flip(g, dims)},
-    adapt=_adapt_flip,
+    adapt=lambda input, dims: (input, distinct("flip", dims, input.ndim)),
     samples=calls(((0,),), ((1, -1),)),
     reference=np.flip,
 )
