@@ -1,6 +1,7 @@
 """What the tests of data parallelism share: ranks of one process, models, batches, gradients."""
 
 from collections.abc import Callable
+from functools import wraps
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,19 @@ def ranks(n: int, program: Callable[[], Any]) -> list[Any]:
             dist.destroy_process_group()
 
     return dist.simulate(run, n)
+
+
+def on_ranks(n: int) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Decorate a test that is a program: it runs on `n` ranks of this process."""
+
+    def decorated(test: Callable[..., None]) -> Callable[..., None]:
+        @wraps(test)
+        def run(*args: Any, **given: Any) -> None:
+            ranks(n, lambda: test(*args, **given))
+
+        return run
+
+    return decorated
 
 
 def share(batch: torch.Tensor) -> torch.Tensor:

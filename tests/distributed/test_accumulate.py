@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from replicas import perceptron, ranks
+from replicas import on_ranks, perceptron, ranks
 
 import ddpgrad as torch
 import ddpgrad.distributed as dist
@@ -117,26 +117,6 @@ def test_without_randomness_it_is_an_ordinary_step_of_more_ranks():
         np.testing.assert_array_equal(got, expected)
 
 
-def test_weights_of_losses_count():
-    def program(k):
-        ddp = DDP(perceptron())
-        torch.manual_seed(1)
-        x, y = torch.randn(8, 6), torch.randint(0, 4, (8,))
-        for i in ddp.accumulate(k):
-            sizes = [1, 2, 4, 1]
-            rows = slice(sum(sizes[: k * dist.get_rank() + i]), sum(sizes[: k * dist.get_rank() + i + 1]))
-            ddp.loss_weight(sizes[k * dist.get_rank() + i])
-            F.cross_entropy(ddp(x[rows]), y[rows]).backward()
-        return [p.grad.numpy().copy() for p in ddp.parameters()]
-
-    alone = perceptron()
-    torch.manual_seed(1)
-    F.cross_entropy(alone(torch.randn(8, 6)), torch.randint(0, 4, (8,))).backward()
-    for n, k in ((1, 4), (2, 2), (4, 1)):
-        for got, p in zip(ranks(n, lambda k=k: program(k))[0], alone.parameters(), strict=True):
-            np.testing.assert_allclose(got, p.grad.numpy(), rtol=1e-4, atol=1e-7)
-
-
 def test_a_loop_that_is_left_has_no_gradients_and_the_next_is_whole():
     def program():
         ddp = DDP(perceptron())
@@ -221,12 +201,10 @@ def within_no_sync(ddp):
         (within_no_sync, RuntimeError, "not within no_sync"),
     ],
 )  # fmt: skip
+@on_ranks(2)
 def test_wrong_use_is_an_error(wrong, error, text):
-    def program():
-        with pytest.raises(error, match=text):
-            wrong(DDP(perceptron()))
-
-    ranks(2, program)
+    with pytest.raises(error, match=text):
+        wrong(DDP(perceptron()))
 
 
 @pytest.mark.parametrize(
@@ -240,9 +218,7 @@ def test_wrong_use_is_an_error(wrong, error, text):
         ),
     ],
 )
+@on_ranks(1)
 def test_models_whose_bits_would_depend_on_the_ranks_are_refused(model, text):
-    def program():
-        with pytest.raises(NotImplementedError, match=text):
-            next(DDP(model).accumulate(2))
-
-    ranks(1, program)
+    with pytest.raises(NotImplementedError, match=text):
+        next(DDP(model).accumulate(2))

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from replicas import ranks
+from replicas import on_ranks, ranks
 
 import ddpgrad as torch
 import ddpgrad.distributed as dist
@@ -110,14 +110,12 @@ def test_a_storage_of_the_programs_own_is_asked_step_by_step():
 
 
 @pytest.mark.parametrize(("step", "rank"), [("local", 1), ("global", 0), ("write", 1), ("finish 4", 0)])
+@on_ranks(2)
 def test_what_fails_in_a_storage_on_one_rank_is_raised_on_all(step: str, rank: int):
-    def program() -> None:
-        mine = {"own": {str(dist.get_rank()): 1}}
-        with pytest.raises(dcp.CheckpointException, match=f"^rank {rank}: ValueError: no {step}$") as caught:
-            dcp.save({**state(1.0), **mine, "b": {"n": 1}}, storage_writer=Memory(step, rank))
-        assert {rank: type(error) for rank, (error, _) in caught.value.failures.items()} == {rank: ValueError}
-
-    ranks(2, program)
+    mine = {"own": {str(dist.get_rank()): 1}}
+    with pytest.raises(dcp.CheckpointException, match=f"^rank {rank}: ValueError: no {step}$") as caught:
+        dcp.save({**state(1.0), **mine, "b": {"n": 1}}, storage_writer=Memory(step, rank))
+    assert {rank: type(error) for rank, (error, _) in caught.value.failures.items()} == {rank: ValueError}
 
 
 def test_planners_of_the_programs_own_rename_convert_and_add(tmp_path: Path):

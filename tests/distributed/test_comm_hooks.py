@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from replicas import batch_for, gradients, perceptron, ranks, share
+from replicas import batch_for, gradients, on_ranks, perceptron, ranks, share
 
 import ddpgrad as torch
 import ddpgrad.distributed as dist
@@ -192,14 +192,12 @@ def test_power_sgd_of_full_rank_is_the_average():
         powerSGD_hook.PowerSGDState(None, start_powerSGD_iter=1)
 
 
+@on_ranks(2)
 def test_hooks_by_type():
-    def program():
-        for kind in ddp_comm_hooks.DDPCommHookType:
-            ddp = DDP(perceptron())
-            ddp_comm_hooks.register_ddp_comm_hook(kind, ddp)
-            ddp(torch.full((1, 6), float(dist.get_rank()))).sum().backward()
-            mine = next(ddp.parameters()).grad
-            alike = dist.nn.functional.all_gather(mine)
-            assert torch.equal(*alike) == (kind.name != "NOOP"), kind
-
-    ranks(2, program)
+    for kind in ddp_comm_hooks.DDPCommHookType:
+        ddp = DDP(perceptron())
+        ddp_comm_hooks.register_ddp_comm_hook(kind, ddp)
+        ddp(torch.full((1, 6), float(dist.get_rank()))).sum().backward()
+        mine = next(ddp.parameters()).grad
+        alike = dist.nn.functional.all_gather(mine)
+        assert torch.equal(*alike) == (kind.name != "NOOP"), kind

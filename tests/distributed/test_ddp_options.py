@@ -3,7 +3,7 @@
 import copy
 
 import pytest
-from replicas import batch_for, gradients, perceptron, ranks, share
+from replicas import batch_for, gradients, on_ranks, perceptron, ranks, share
 
 import ddpgrad as torch
 import ddpgrad.distributed as dist
@@ -141,35 +141,31 @@ def test_delayed_gradients_are_reduced_together_with_the_bits_of_others():
         assert [name for name in expected if (got[name] != expected[name]).any()] == ["0.weight", "0.bias"]
 
 
+@on_ranks(2)
 def test_delayed_gradients_of_what_is_unused_are_zero_as_in_pytorch():
-    def program():
-        x, _ = batch_for(perceptron)
-        model = perceptron()
-        named = [(name, p) for name, p in model.named_parameters() if not name.startswith("0.")]
-        ddp = DDP(model, delay_all_reduce_named_params=named, param_to_hook_all_reduce=model[0].weight)
-        ddp.module = nn.Sequential(model[0])  # its parameters are what backward uses
-        ddp(share(x)).sum().backward()
-        return [p.grad.count_nonzero().item() for p in model.parameters()]
-
-    assert ranks(2, program) == [[120, 20, 0, 0]] * 2
+    x, _ = batch_for(perceptron)
+    model = perceptron()
+    named = [(name, p) for name, p in model.named_parameters() if not name.startswith("0.")]
+    ddp = DDP(model, delay_all_reduce_named_params=named, param_to_hook_all_reduce=model[0].weight)
+    ddp.module = nn.Sequential(model[0])  # its parameters are what backward uses
+    ddp(share(x)).sum().backward()
+    assert [p.grad.count_nonzero().item() for p in model.parameters()] == [120, 20, 0, 0]
 
 
+@on_ranks(1)
 def test_what_cannot_be_delayed_is_refused():
-    def program():
-        model, other = perceptron(), nn.Linear(1, 1)
-        named = [("0.weight", model[0].weight)]
-        with pytest.raises(ValueError, match="need to be set at the same time"):
-            DDP(model, delay_all_reduce_named_params=named)
-        with pytest.raises(ValueError, match="has w, which the ranks do not train"):
-            DDP(
-                model,
-                delay_all_reduce_named_params=[("w", other.weight)],
-                param_to_hook_all_reduce=model[0].bias,
-            )
-        with pytest.raises(ValueError, match="must be a parameter that requires a gradient"):
-            DDP(model, delay_all_reduce_named_params=named, param_to_hook_all_reduce=torch.ones(1))
-
-    ranks(1, program)
+    model, other = perceptron(), nn.Linear(1, 1)
+    named = [("0.weight", model[0].weight)]
+    with pytest.raises(ValueError, match="need to be set at the same time"):
+        DDP(model, delay_all_reduce_named_params=named)
+    with pytest.raises(ValueError, match="has w, which the ranks do not train"):
+        DDP(
+            model,
+            delay_all_reduce_named_params=[("w", other.weight)],
+            param_to_hook_all_reduce=model[0].bias,
+        )
+    with pytest.raises(ValueError, match="must be a parameter that requires a gradient"):
+        DDP(model, delay_all_reduce_named_params=named, param_to_hook_all_reduce=torch.ones(1))
 
 
 class Idle(nn.Module):
@@ -198,21 +194,22 @@ def test_unused_parameters_hold_up_their_own_bucket_only():
         assert launched == ["second.weight", "first.bias", "first.weight", "idle.weight"]
 
 
+@on_ranks(2)
 def test_buckets_that_nobody_uses_can_be_left_out():
-    def program():
-        model = nn.ModuleDict({"used": nn.Linear(6, 4), "idle": nn.Linear(4, 4)})
-        model.forward = model["used"].forward
-        ddp = DDP(model, find_unused_parameters=True, skip_all_reduce_unused_params=True, bucket_cap_mb=5e-5)
-        with pytest.raises(NotImplementedError, match="hooks are told which bucket is the last"):
-            ddp.register_comm_hook(None, allreduce_hook)
-        for _ in range(2):
-            ddp.zero_grad()
-            ddp(torch.full((2, 6), dist.get_rank() + 1.0)).sum().backward()
-        row = ddp.explain()["buckets"][0]
-        assert row["parameters"] == ["idle.bias", "idle.weight"] and row["launched"] == row["finished"]
-        return [p.grad is None for p in model["idle"].parameters()], model["used"].weight.grad[0, 0].item()
-
-    assert ranks(2, program) == [([True, True], 3.0)] * 2
+    model = nn.ModuleDict({"used": nn.Linear(6, 4), "idle": nn.Linear(4, 4)})
+    model.forward = model["used"].forward
+    ddp = DDP(model, find_unused_parameters=True, skip_all_reduce_unused_params=True, bucket_cap_mb=5e-5)
+    with pytest.raises(NotImplementedError, match="hooks are told which bucket is the last"):
+        ddp.register_comm_hook(None, allreduce_hook)
+    for _ in range(2):
+        ddp.zero_grad()
+        ddp(torch.full((2, 6), dist.get_rank() + 1.0)).sum().backward()
+    row = ddp.explain()["buckets"][0]
+    assert row["parameters"] == ["idle.bias", "idle.weight"] and row["launched"] == row["finished"]
+    assert ([p.grad is None for p in model["idle"].parameters()], model["used"].weight.grad[0, 0].item()) == (
+        [True, True],
+        3.0,
+    )
 
 
 def test_forward_leaves_the_buffers_where_a_library_asks_for_that() -> None:

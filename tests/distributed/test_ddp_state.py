@@ -3,7 +3,7 @@
 import io
 
 import pytest
-from replicas import batch_for, gradients, perceptron, ranks, share
+from replicas import batch_for, gradients, on_ranks, perceptron, ranks, share
 
 import ddpgrad as torch
 import ddpgrad.distributed as dist
@@ -36,20 +36,18 @@ def test_a_model_in_the_default_group_is_saved_whole():
     ranks(2, program)
 
 
+@on_ranks(2)
 def test_a_model_with_a_part_that_is_wrapped_loads_its_own_state():
-    def program():
-        model = nn.ModuleDict({"head": nn.Linear(4, 2), "body": DDP(perceptron())})
-        state = {name: value.clone() for name, value in model.state_dict().items()}
-        assert "body.0.weight" in state
-        for prefix in ("body.", "body.module."):
-            for parameter in model.parameters():
-                nn.init.zeros_(parameter)
-            model.load_state_dict({name.replace("body.", prefix): value for name, value in state.items()})
-            assert all(torch.equal(value, state[name]) for name, value in model.state_dict().items())
-        with pytest.raises(RuntimeError, match=r'Missing key.*"body.module.0.bias"'):
-            model.load_state_dict({name: value for name, value in state.items() if name != "body.0.bias"})
-
-    ranks(2, program)
+    model = nn.ModuleDict({"head": nn.Linear(4, 2), "body": DDP(perceptron())})
+    state = {name: value.clone() for name, value in model.state_dict().items()}
+    assert "body.0.weight" in state
+    for prefix in ("body.", "body.module."):
+        for parameter in model.parameters():
+            nn.init.zeros_(parameter)
+        model.load_state_dict({name.replace("body.", prefix): value for name, value in state.items()})
+        assert all(torch.equal(value, state[name]) for name, value in model.state_dict().items())
+    with pytest.raises(RuntimeError, match=r'Missing key.*"body.module.0.bias"'):
+        model.load_state_dict({name: value for name, value in state.items() if name != "body.0.bias"})
 
 
 def test_what_is_ignored_and_buffers_that_are_not_shared_stay_each_ranks_own():
@@ -101,22 +99,20 @@ class Branches(nn.Module):
     ("first", "words"),
     [(False, "unused in first iteration, but then got used"), (True, "but then got unused.*'b.weight'")],
 )
+@on_ranks(2)
 def test_a_static_graph_stays_as_the_first_backward_was(first, words):
-    def program():
-        ddp = DDP(Branches(), static_graph=True)
-        for _ in range(3):
-            ddp(torch.ones(1, 2), first).sum().backward()
-        assert (ddp.module.b.weight.grad is not None) == first
-        with pytest.raises(DistributedError, match=f"(?s)Your training graph has changed.*{words}"):
-            ddp(torch.ones(1, 2), not first).sum().backward()
-        with pytest.raises(RuntimeError, match="should be called before training loop starts"):
-            ddp._set_static_graph()
-        told = ddp._get_ddp_logging_data()
-        assert told["has_error"] and "before training loop" in told["error"]
-        assert told["iteration"] == 3 and told["has_rebuilt_buckets"] and told["module_name"] == "Branches"
-        assert told["num_parameter_tensors"] == 4 and told["total_parameter_size_bytes"] == 48
-
-    ranks(2, program)
+    ddp = DDP(Branches(), static_graph=True)
+    for _ in range(3):
+        ddp(torch.ones(1, 2), first).sum().backward()
+    assert (ddp.module.b.weight.grad is not None) == first
+    with pytest.raises(DistributedError, match=f"(?s)Your training graph has changed.*{words}"):
+        ddp(torch.ones(1, 2), not first).sum().backward()
+    with pytest.raises(RuntimeError, match="should be called before training loop starts"):
+        ddp._set_static_graph()
+    told = ddp._get_ddp_logging_data()
+    assert told["has_error"] and "before training loop" in told["error"]
+    assert told["iteration"] == 3 and told["has_rebuilt_buckets"] and told["module_name"] == "Branches"
+    assert told["num_parameter_tensors"] == 4 and told["total_parameter_size_bytes"] == 48
 
 
 def test_what_follows_a_future_is_computed_once():

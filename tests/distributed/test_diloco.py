@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from replicas import perceptron, ranks
+from replicas import on_ranks, perceptron, ranks
 
 import ddpgrad as torch
 import ddpgrad.distributed as dist
@@ -142,21 +142,19 @@ def test_parts_that_have_just_met_stay_as_they_are():
     assert met == again and apart != last == other[-1]
 
 
+@on_ranks(1)
 def test_mistakes_are_told():
-    def program():
-        weight = nn.Parameter(torch.zeros(3))
-        for wrong, text in (
-            ({"fragments": 5, "sync_every": 4}, "1 <= fragments <= sync_every, got 5 and 4"),
-            ({"fragment_sync_delay": 100}, "0 <= fragment_sync_delay < sync_every, got 100 and 100"),
-            ({"fragment_update_alpha": 1.0}, "0 <= fragment_update_alpha < 1, got 1.0"),
-            ({"outer_lr": 0.0}, "outer_lr > 0 and 0 <= outer_momentum < 1, got 0.0 and 0.9"),
-        ):
-            with pytest.raises(ValueError, match=text):
-                DiLoCo([weight], **wrong)
-        with pytest.raises(ValueError, match="no parameter requires a gradient"):
-            DiLoCo([torch.zeros(3)])
-        saved = DiLoCo([weight]).state_dict()
-        with pytest.raises(ValueError, match=r"the saved parts have \[3\] elements, and these \[4\]"):
-            DiLoCo([nn.Parameter(torch.zeros(4))]).load_state_dict(saved)
-
-    ranks(1, program)
+    weight = nn.Parameter(torch.zeros(3))
+    for wrong, text in (
+        ({"fragments": 5, "sync_every": 4}, "1 <= fragments <= sync_every, got 5 and 4"),
+        ({"fragment_sync_delay": 100}, "0 <= fragment_sync_delay < sync_every, got 100 and 100"),
+        ({"fragment_update_alpha": 1.0}, "0 <= fragment_update_alpha < 1, got 1.0"),
+        ({"outer_lr": 0.0}, "outer_lr > 0 and 0 <= outer_momentum < 1, got 0.0 and 0.9"),
+    ):
+        with pytest.raises(ValueError, match=text):
+            DiLoCo([weight], **wrong)
+    with pytest.raises(ValueError, match="no parameter requires a gradient"):
+        DiLoCo([torch.zeros(3)])
+    saved = DiLoCo([weight]).state_dict()
+    with pytest.raises(ValueError, match=r"the saved parts have \[3\] elements, and these \[4\]"):
+        DiLoCo([nn.Parameter(torch.zeros(4))]).load_state_dict(saved)

@@ -1,7 +1,7 @@
 """What functions compute of tensors of which each rank has a part: values, gradients, and where results lie."""
 
 import pytest
-from replicas import ranks
+from replicas import on_ranks, ranks
 
 import ddpgrad as torch
 import ddpgrad.distributed as dist
@@ -161,38 +161,36 @@ def test_sequences_that_are_divided_stay_so_in_the_gradients_of_a_layer():
     assert on(2, program)[0] == ["(Partial(sum),)", "(Shard(dim=1),)"]
 
 
+@on_ranks(4)
 def test_placements_on_two_dimensions_of_a_mesh():
-    def run():
-        mesh = dist.init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
-        for places in (
-            [Shard(0), Shard(0)],
-            [Shard(0), Shard(1)],
-            [Replicate(), Shard(1)],
-            [Shard(1), Shard(1)],
-        ):
-            x = distribute_tensor(A, mesh, places).requires_grad_()
-            z = distribute_tensor(C, mesh, [Replicate(), Shard(0)]).requires_grad_()
-            (x @ z).relu().sum().backward()
-            assert torch.equal(x.full_tensor(), A)
-            for others in ([Shard(1), Shard(0)], [Replicate(), Replicate()], [Shard(0), Replicate()]):
-                assert torch.equal(x.redistribute(placements=others).full_tensor(), A)
-            plain, weight = A.clone().requires_grad_(), C.clone().requires_grad_()
-            (plain @ weight).relu().sum().backward()
-            torch.testing.assert_close(x.grad.full_tensor(), plain.grad)
-            torch.testing.assert_close(z.grad.full_tensor(), weight.grad)
-            norms = [nn.utils.clip_grad_norm_(given, 1.0) for given in ([x, z], [plain, weight])]
-            torch.testing.assert_close(norms[0].full_tensor(), norms[1])
-            torch.testing.assert_close(x.grad.full_tensor(), plain.grad)
-            found = torch.amp.GradScaler("cpu", init_scale=2.0)
-            found.scale(torch.ones(()))
-            optimizer = torch.optim.Adam([x, z], lr=0.1)
-            if mesh.get_local_rank("tp"):
-                x.grad.to_local().fill_(float("inf"))
-            found.unscale_(optimizer)
-            found.step(optimizer)
-            assert torch.equal(z.full_tensor(), C)
-
-    ranks(4, run)
+    mesh = dist.init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
+    for places in (
+        [Shard(0), Shard(0)],
+        [Shard(0), Shard(1)],
+        [Replicate(), Shard(1)],
+        [Shard(1), Shard(1)],
+    ):
+        x = distribute_tensor(A, mesh, places).requires_grad_()
+        z = distribute_tensor(C, mesh, [Replicate(), Shard(0)]).requires_grad_()
+        (x @ z).relu().sum().backward()
+        assert torch.equal(x.full_tensor(), A)
+        for others in ([Shard(1), Shard(0)], [Replicate(), Replicate()], [Shard(0), Replicate()]):
+            assert torch.equal(x.redistribute(placements=others).full_tensor(), A)
+        plain, weight = A.clone().requires_grad_(), C.clone().requires_grad_()
+        (plain @ weight).relu().sum().backward()
+        torch.testing.assert_close(x.grad.full_tensor(), plain.grad)
+        torch.testing.assert_close(z.grad.full_tensor(), weight.grad)
+        norms = [nn.utils.clip_grad_norm_(given, 1.0) for given in ([x, z], [plain, weight])]
+        torch.testing.assert_close(norms[0].full_tensor(), norms[1])
+        torch.testing.assert_close(x.grad.full_tensor(), plain.grad)
+        found = torch.amp.GradScaler("cpu", init_scale=2.0)
+        found.scale(torch.ones(()))
+        optimizer = torch.optim.Adam([x, z], lr=0.1)
+        if mesh.get_local_rank("tp"):
+            x.grad.to_local().fill_(float("inf"))
+        found.unscale_(optimizer)
+        found.step(optimizer)
+        assert torch.equal(z.full_tensor(), C)
 
 
 def test_writes_in_place_and_their_gradients():

@@ -1,7 +1,7 @@
 """What `CommDebugMode` counts, and what `visualize_sharding` prints."""
 
 import pytest
-from replicas import perceptron, ranks
+from replicas import on_ranks, perceptron, ranks
 
 import ddpgrad as torch
 import ddpgrad.distributed as dist
@@ -22,57 +22,51 @@ FUNCTIONAL, C10D = torch.ops.c10d_functional, torch.ops.c10d
         (Replicate(), Shard(1), {}),
     ],
 )
+@on_ranks(2)
 def test_collectives_of_a_move_are_counted(before, after, counts):
-    def program():
-        x = DTensor.from_local(torch.ones(2, 4), dist.init_device_mesh("cpu", (2,)), [before])
-        with CommDebugMode() as mode:
-            x.redistribute(placements=[after])
+    x = DTensor.from_local(torch.ones(2, 4), dist.init_device_mesh("cpu", (2,)), [before])
+    with CommDebugMode() as mode:
         x.redistribute(placements=[after])
-        assert mode.get_comm_counts() == counts
-        assert mode.get_total_counts() == len(counts)
+    x.redistribute(placements=[after])
+    assert mode.get_comm_counts() == counts
+    assert mode.get_total_counts() == len(counts)
 
-    ranks(2, program)
 
-
+@on_ranks(2)
 def test_collectives_are_those_of_the_modules_that_call_them():
-    def program():
-        mesh = dist.init_device_mesh("cpu", (2,))
-        model = parallelize_module(perceptron(), mesh, {"0": ColwiseParallel(), "2": RowwiseParallel()})
-        with CommDebugMode() as mode:
-            model(torch.ones(2, 6, requires_grad=True)).sum().backward()
-        once, never = {FUNCTIONAL.all_reduce: 1}, {}
-        assert mode.comm_module_counts == {
-            "Global": {"forward": once, "backward": once},
-            "Sequential": {"forward": once, "backward": once},
-            "Sequential.0": {"forward": never, "backward": once},
-            "Sequential.1": {"forward": never, "backward": never},
-            "Sequential.2": {"forward": once, "backward": never},
-        }
-        assert mode.get_sharding_info()["Sequential.2.weight"] == (Shard(1),)
-        assert list(mode.get_parameter_info()["Sequential.0"]) == ["weight", "bias"]
-        table = mode.generate_comm_debug_tracing_table()
-        assert "    Sequential.2\n      *weight: (Shard(dim=1),)\n" in table
-        assert "      FORWARD PASS\n        *c10d_functional.all_reduce: 1\n" in table
-
-    ranks(2, program)
+    mesh = dist.init_device_mesh("cpu", (2,))
+    model = parallelize_module(perceptron(), mesh, {"0": ColwiseParallel(), "2": RowwiseParallel()})
+    with CommDebugMode() as mode:
+        model(torch.ones(2, 6, requires_grad=True)).sum().backward()
+    once, never = {FUNCTIONAL.all_reduce: 1}, {}
+    assert mode.comm_module_counts == {
+        "Global": {"forward": once, "backward": once},
+        "Sequential": {"forward": once, "backward": once},
+        "Sequential.0": {"forward": never, "backward": once},
+        "Sequential.1": {"forward": never, "backward": never},
+        "Sequential.2": {"forward": once, "backward": never},
+    }
+    assert mode.get_sharding_info()["Sequential.2.weight"] == (Shard(1),)
+    assert list(mode.get_parameter_info()["Sequential.0"]) == ["weight", "bias"]
+    table = mode.generate_comm_debug_tracing_table()
+    assert "    Sequential.2\n      *weight: (Shard(dim=1),)\n" in table
+    assert "      FORWARD PASS\n        *c10d_functional.all_reduce: 1\n" in table
 
 
+@on_ranks(2)
 def test_collectives_of_fully_shard_and_of_functions_are_counted():
-    def program():
-        model = perceptron()
-        fully_shard(model[0])
-        fully_shard(model)
-        with CommDebugMode() as mode:
-            model(torch.ones(2, 6)).sum().backward()
-            dist.all_reduce(torch.ones(2))
-        gathers = 3  # the root keeps its own until backward
-        assert mode.get_comm_counts() == {
-            C10D._allgather_base_: gathers,
-            C10D._reduce_scatter_base_: 2,
-            C10D.allreduce_: 1,
-        }
-
-    ranks(2, program)
+    model = perceptron()
+    fully_shard(model[0])
+    fully_shard(model)
+    with CommDebugMode() as mode:
+        model(torch.ones(2, 6)).sum().backward()
+        dist.all_reduce(torch.ones(2))
+    gathers = 3  # the root keeps its own until backward
+    assert mode.get_comm_counts() == {
+        C10D._allgather_base_: gathers,
+        C10D._reduce_scatter_base_: 2,
+        C10D.allreduce_: 1,
+    }
 
 
 def test_a_name_of_a_collective_says_what_to_call():

@@ -4,7 +4,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from replicas import Words, batch_for, ranks, share
+from replicas import Words, batch_for, on_ranks, ranks, share
 
 import ddpgrad as torch
 import ddpgrad.distributed as dist
@@ -218,19 +218,17 @@ def test_meta_modules_dtypes_and_what_a_rank_keeps():
     assert not np.array_equal(mine, other)
 
 
+@on_ranks(1)
 def test_mistakes_are_told():
-    def program():
-        with pytest.raises(NotImplementedError, match="NO_SHARD is not there; DistributedDataParallel keeps"):
-            FSDP(deep(), sharding_strategy=ShardingStrategy.NO_SHARD)
-        model = FSDP(deep())
-        with pytest.raises(NotImplementedError, match="expected FULL_STATE_DICT or SHARDED_STATE_DICT"):
-            FSDP.set_state_dict_type(model, StateDictType.LOCAL_STATE_DICT)
-        with pytest.raises(RuntimeError, match="SHARDED_STATE_DICT takes a ShardedStateDictConfig"):
-            FSDP.set_state_dict_type(model, StateDictType.SHARDED_STATE_DICT, FullStateDictConfig())
-        with pytest.raises(ValueError, match="Sequential is no FullyShardedDataParallel"):
-            FSDP.get_state_dict_type(deep())
-        with pytest.raises(AttributeError, match="no attribute 'wieght'"):
-            _ = model.wieght
-        assert isinstance(model[1], nn.Linear)
-
-    ranks(1, program)
+    with pytest.raises(NotImplementedError, match="NO_SHARD is not there; DistributedDataParallel keeps"):
+        FSDP(deep(), sharding_strategy=ShardingStrategy.NO_SHARD)
+    model = FSDP(deep())
+    with pytest.raises(NotImplementedError, match="expected FULL_STATE_DICT or SHARDED_STATE_DICT"):
+        FSDP.set_state_dict_type(model, StateDictType.LOCAL_STATE_DICT)
+    with pytest.raises(RuntimeError, match="SHARDED_STATE_DICT takes a ShardedStateDictConfig"):
+        FSDP.set_state_dict_type(model, StateDictType.SHARDED_STATE_DICT, FullStateDictConfig())
+    with pytest.raises(ValueError, match="Sequential is no FullyShardedDataParallel"):
+        FSDP.get_state_dict_type(deep())
+    with pytest.raises(AttributeError, match="no attribute 'wieght'"):
+        _ = model.wieght
+    assert isinstance(model[1], nn.Linear)

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from replicas import Words, ranks
+from replicas import Words, on_ranks, ranks
 from sharded import CASES, adamw, batch, build, digest, loss_of, sharded, trained
 from test_fsdp1 import POLICIES, assert_same, by_ddp, by_fsdp
 from test_fully_shard_steps import trained as accumulated
@@ -214,12 +214,10 @@ def test_meshes_have_lines_groups_and_places():
         ),
     ],
 )  # fmt: skip
+@on_ranks(4)
 def test_mistakes_are_told(mistake, error, text):
-    def program():
-        with pytest.raises(error, match=text):
-            mistake()
-
-    ranks(4, program)
+    with pytest.raises(error, match=text):
+        mistake()
 
 
 def test_parts_of_a_model_lie_on_the_same_ranks():

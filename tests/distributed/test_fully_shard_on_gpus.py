@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from replicas import perceptron, ranks
+from replicas import on_ranks, perceptron, ranks
 from sharded import CASES, adamw, batch, build, digest, initialise, loss_of, sharded, trained
 from sharded_on_gpus import LAYERS
 
@@ -143,22 +143,20 @@ def test_state_dicts_are_whole_or_rows_on_the_gpu_or_the_cpu():
         assert len(set(found)) == 1
 
 
+@on_ranks(2)
 def test_parameters_on_meta_are_initialised_on_the_gpu():
-    def program():
-        with torch.device("meta"):
-            model = sharded(build())
-        model.to_empty(device="cuda")
-        torch.manual_seed(3)
-        model.apply(initialise)
-        whole = build(device="cuda")
-        torch.manual_seed(3)
-        whole.apply(initialise)
-        same = digest(model) == digest(whole)
-        optimizer = adamw(model.parameters())
-        stepped(model, optimizer, 1)
-        return same and digest(model) != digest(whole)
-
-    assert ranks(2, program) == [True] * 2
+    with torch.device("meta"):
+        model = sharded(build())
+    model.to_empty(device="cuda")
+    torch.manual_seed(3)
+    model.apply(initialise)
+    whole = build(device="cuda")
+    torch.manual_seed(3)
+    whole.apply(initialise)
+    same = digest(model) == digest(whole)
+    optimizer = adamw(model.parameters())
+    stepped(model, optimizer, 1)
+    assert same and digest(model) != digest(whole)
 
 
 def test_all_ranks_skip_a_step_together():

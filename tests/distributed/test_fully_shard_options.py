@@ -5,7 +5,7 @@ import gc
 import weakref
 
 import pytest
-from replicas import gradients, perceptron, ranks
+from replicas import gradients, on_ranks, perceptron, ranks
 from sharded import WIDTH, adamw, batch, build, digest, loss_of, sharded, trained
 
 import ddpgrad as torch
@@ -64,22 +64,19 @@ def test_replicas_have_the_bits_of_ddp(option: str):
     assert ranks(8, program) == ranks(8, lambda: trained(False, clip=0.1))
 
 
+@on_ranks(4)
 def test_parameters_stay_among_few_ranks_until_backward():
     """Of four ranks two gather what forward had: each keeps a half of the parameters, not a quarter, and not all."""
-
-    def program():
-        model = fully_shard(nn.Sequential(fully_shard(nn.Linear(64, 64), reshard_after_forward=2), nn.Tanh()))
-        (group,) = model[0]._fsdp_state.groups
-        held = []
-        out = model(torch.ones(1, 64))
-        held.append(group.memory is None and group._kept.size / group.whole_size)
-        with torch.no_grad():
-            model(torch.ones(1, 64))
-        held.append(group._kept)
-        out.sum().backward()
-        return [*held, group.memory, group._kept]
-
-    assert ranks(4, program) == [[0.5, None, None, None]] * 4
+    model = fully_shard(nn.Sequential(fully_shard(nn.Linear(64, 64), reshard_after_forward=2), nn.Tanh()))
+    (group,) = model[0]._fsdp_state.groups
+    held = []
+    out = model(torch.ones(1, 64))
+    held.append(group.memory is None and group._kept.size / group.whole_size)
+    with torch.no_grad():
+        model(torch.ones(1, 64))
+    held.append(group._kept)
+    out.sum().backward()
+    assert [*held, group.memory, group._kept] == [0.5, None, None, None]
 
 
 def test_a_group_of_several_modules_is_dropped_when_all_have_run():
@@ -147,26 +144,24 @@ def test_checkpoints_hold_columns_as_rows(tmp_path):
         assert ranks(n, loads(wrap)) == [(expected, expected)] * n
 
 
+@on_ranks(2)
 def test_dtensors_may_be_divided_by_columns():
-    def program():
-        mesh = dist.init_device_mesh("cpu", (2,))
-        value = torch.arange(24.0).reshape(3, 4, 2)
-        x = distribute_tensor(value, mesh, [Shard(1)])
-        assert x.to_local().tolist() == value.chunk(2, 1)[dist.get_rank()].tolist()
-        rows = x.redistribute(placements=[Shard(-3)])
-        assert rows.placements == (Shard(0),) and rows.redistribute(placements=[Shard(2)]).shape == (3, 4, 2)
-        again = DTensor.from_local(x.to_local(), mesh, [Shard(1)])
-        x.copy_(value * 2).mul_(0.5)
-        for t in (x, rows, again, x.redistribute(placements=[Replicate()])):
-            assert torch.equal(t.full_tensor(), value)
-        assert distribute_tensor(torch.ones(2, 3), mesh, [Shard(1)]).to_local().shape == (
-            2,
-            2 - dist.get_rank(),
-        )
-        with pytest.raises(IndexError, match="out of range"):
-            distribute_tensor(torch.ones(2, 3), mesh, [Shard(2)])
-
-    ranks(2, program)
+    mesh = dist.init_device_mesh("cpu", (2,))
+    value = torch.arange(24.0).reshape(3, 4, 2)
+    x = distribute_tensor(value, mesh, [Shard(1)])
+    assert x.to_local().tolist() == value.chunk(2, 1)[dist.get_rank()].tolist()
+    rows = x.redistribute(placements=[Shard(-3)])
+    assert rows.placements == (Shard(0),) and rows.redistribute(placements=[Shard(2)]).shape == (3, 4, 2)
+    again = DTensor.from_local(x.to_local(), mesh, [Shard(1)])
+    x.copy_(value * 2).mul_(0.5)
+    for t in (x, rows, again, x.redistribute(placements=[Replicate()])):
+        assert torch.equal(t.full_tensor(), value)
+    assert distribute_tensor(torch.ones(2, 3), mesh, [Shard(1)]).to_local().shape == (
+        2,
+        2 - dist.get_rank(),
+    )
+    with pytest.raises(IndexError, match="out of range"):
+        distribute_tensor(torch.ones(2, 3), mesh, [Shard(2)])
 
 
 def test_a_state_dict_may_be_assigned():
@@ -237,22 +232,20 @@ def test_different_parameters_are_told_without_it():
         ranks(2, program)
 
 
+@on_ranks(2)
 def test_sums_are_divided_and_changed_as_told():
-    def program():
-        model = perceptron()
-        (model(torch.ones(1, 6)) * (1 + dist.get_rank())).sum().backward()
-        own = gradients(model)
-        net = fully_shard(perceptron())
-        net.set_gradient_divide_factor(0.5)
-        net.set_all_reduce_hook(lambda part: part.add_(1))
-        (net(torch.ones(1, 6)) * (1 + dist.get_rank())).sum().backward()
-        with pytest.raises(RuntimeError, match="set_gradient_divide_factor says another number"):
-            net.loss_weight(2)
-        for name, p in net.named_parameters():
-            expected = own[name] / (1 + dist.get_rank()) * 3 / 0.5 + 1
-            assert torch.allclose(p.grad.full_tensor(), torch.tensor(expected))
-
-    ranks(2, program)
+    model = perceptron()
+    (model(torch.ones(1, 6)) * (1 + dist.get_rank())).sum().backward()
+    own = gradients(model)
+    net = fully_shard(perceptron())
+    net.set_gradient_divide_factor(0.5)
+    net.set_all_reduce_hook(lambda part: part.add_(1))
+    (net(torch.ones(1, 6)) * (1 + dist.get_rank())).sum().backward()
+    with pytest.raises(RuntimeError, match="set_gradient_divide_factor says another number"):
+        net.loss_weight(2)
+    for name, p in net.named_parameters():
+        expected = own[name] / (1 + dist.get_rank()) * 3 / 0.5 + 1
+        assert torch.allclose(p.grad.full_tensor(), torch.tensor(expected))
 
 
 def test_a_step_that_raised_may_be_left_out():
@@ -289,20 +282,18 @@ def test_a_step_that_raised_may_be_left_out():
     assert ranks(2, program) == ranks(2, plain)
 
 
+@on_ranks(2)
 def test_slices_are_ordinary_modules_and_copies_are_refused():
-    def program():
-        model = nn.Sequential(*[fully_shard(nn.Linear(3, 3)) for _ in range(3)])
-        fully_shard(model)
-        part = model[:2]
-        assert type(part) is nn.Sequential and part[0] is model[0]
-        with pytest.raises(TypeError, match="a FSDPSequential is not copied"):
-            copy.deepcopy(model)
-        known = weakref.ref(model)
-        del model, part
-        gc.collect()
-        return known() is None
-
-    assert ranks(2, program) == [True] * 2
+    model = nn.Sequential(*[fully_shard(nn.Linear(3, 3)) for _ in range(3)])
+    fully_shard(model)
+    part = model[:2]
+    assert type(part) is nn.Sequential and part[0] is model[0]
+    with pytest.raises(TypeError, match="a FSDPSequential is not copied"):
+        copy.deepcopy(model)
+    known = weakref.ref(model)
+    del model, part
+    gc.collect()
+    assert known() is None
 
 
 @pytest.mark.parametrize(
@@ -320,9 +311,7 @@ def test_slices_are_ordinary_modules_and_copies_are_refused():
         (lambda m: fully_shard(m).set_reshard_after_forward(2), ValueError, "should be a bool, got int"),
     ],
 )  # fmt: skip
+@on_ranks(4)
 def test_mistakes_are_told(mistake, error, text):
-    def program():
-        with pytest.raises(error, match=text):
-            mistake(perceptron())
-
-    ranks(4, program)
+    with pytest.raises(error, match=text):
+        mistake(perceptron())

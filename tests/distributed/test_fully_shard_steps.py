@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from replicas import perceptron, ranks
+from replicas import on_ranks, perceptron, ranks
 
 import ddpgrad as torch
 import ddpgrad.distributed as dist
@@ -152,18 +152,16 @@ def test_weights_of_losses_have_the_bits_of_ddp():
             np.testing.assert_allclose(got, p.grad.numpy(), rtol=1e-4, atol=1e-7)
 
 
+@on_ranks(2)
 def test_weights_of_losses_hold_while_the_first_averages_are_made():
-    def program():
-        net = nn.Sequential(*[nn.Linear(2, 2, bias=False) for _ in range(4)])
-        for part in net:
-            nn.init.eye_(part.weight)
-            fully_shard(part)
-        fully_shard(net)
-        net.loss_weight(3)
-        net(torch.ones(1, 2)).sum().backward()
-        return [whole(p.grad).tolist() for p in net.parameters()]
-
-    assert ranks(2, program) == [[[[1.0, 1.0], [1.0, 1.0]]] * 4] * 2
+    net = nn.Sequential(*[nn.Linear(2, 2, bias=False) for _ in range(4)])
+    for part in net:
+        nn.init.eye_(part.weight)
+        fully_shard(part)
+    fully_shard(net)
+    net.loss_weight(3)
+    net(torch.ones(1, 2)).sum().backward()
+    assert [whole(p.grad).tolist() for p in net.parameters()] == [[[1.0, 1.0], [1.0, 1.0]]] * 4
 
 
 @pytest.mark.parametrize("action", ["skip", "raise", "stop"])
@@ -251,14 +249,12 @@ def unsynced(net):
         (lambda net: (net(torch.ones(1, 6)), next(net[0].accumulate(2))), RuntimeError, "call it of that one"),
     ],
 )  # fmt: skip
+@on_ranks(2)
 def test_wrong_use_is_an_error(wrong, error, text):
-    def program():
-        model = perceptron()
-        fully_shard(model[0])
-        with pytest.raises(error, match=text):
-            wrong(fully_shard(model))
-
-    ranks(2, program)
+    model = perceptron()
+    fully_shard(model[0])
+    with pytest.raises(error, match=text):
+        wrong(fully_shard(model))
 
 
 def test_options_that_do_not_fit_are_refused():

@@ -3,7 +3,7 @@
 import copy
 
 import pytest
-from replicas import ranks
+from replicas import on_ranks, ranks
 
 import ddpgrad as torch
 import ddpgrad.distributed as dist
@@ -126,12 +126,10 @@ def test_replicas_of_whole_parameters_train_as_one_rank(tensor_parallel):
         )
 
 
+@on_ranks(4)
 def test_replicate_takes_a_mesh_of_one_dimension():
-    def program():
-        with pytest.raises(ValueError, match="1D DeviceMesh"):
-            keep_replicas(nn.Linear(1, 1), mesh=named((2, 2)))
-
-    ranks(4, program)
+    with pytest.raises(ValueError, match="1D DeviceMesh"):
+        keep_replicas(nn.Linear(1, 1), mesh=named((2, 2)))
 
 
 @pytest.mark.parametrize("wrap", [DDP, replicate])
@@ -149,38 +147,34 @@ def test_ddp_averages_parts_that_tensor_parallelism_has_made(wrap):
         assert sum(found) / 4 == pytest.approx(wanted, rel=1e-5)
 
 
+@on_ranks(4)
 def test_states_go_between_meshes_and_one_rank(tmp_path):
-    def program():
-        mesh = named((2, 2))
-        model = divided(mesh, copy.deepcopy(EXPECTED))
-        dcp.save(get_model_state_dict(model), checkpoint_id=tmp_path / "divided")
-        whole = get_model_state_dict(model, options=StateDictOptions(full_state_dict=True))
-        for name, wanted in EXPECTED.state_dict().items():
-            assert torch.equal(whole[name], wanted)
-        for other in (named((1, 4)), named((2, 1, 2))):
-            again = divided(other)
-            state = get_model_state_dict(again)
-            dcp.load(state, checkpoint_id=tmp_path / "divided")
-            set_model_state_dict(again, state)
-            assert_like_one_rank(again)
-        again = divided(mesh)
-        given = whole if dist.get_rank() == 0 else {}
-        options = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
-        set_model_state_dict(again, given, options=options)
+    mesh = named((2, 2))
+    model = divided(mesh, copy.deepcopy(EXPECTED))
+    dcp.save(get_model_state_dict(model), checkpoint_id=tmp_path / "divided")
+    whole = get_model_state_dict(model, options=StateDictOptions(full_state_dict=True))
+    for name, wanted in EXPECTED.state_dict().items():
+        assert torch.equal(whole[name], wanted)
+    for other in (named((1, 4)), named((2, 1, 2))):
+        again = divided(other)
+        state = get_model_state_dict(again)
+        dcp.load(state, checkpoint_id=tmp_path / "divided")
+        set_model_state_dict(again, state)
         assert_like_one_rank(again)
+    again = divided(mesh)
+    given = whole if dist.get_rank() == 0 else {}
+    options = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
+    set_model_state_dict(again, given, options=options)
+    assert_like_one_rank(again)
 
-    ranks(4, program)
 
-
+@on_ranks(4)
 def test_a_mesh_that_has_divided_a_parameter_is_refused():
-    def program():
-        mesh = named((2, 2))
-        model = parallelize_module(copy.deepcopy(MODEL), mesh["tp"], PLAN)
-        for same, why in ((mesh["tp"], "sharded already"), (mesh, "another dim"), (None, "another dim")):
-            with pytest.raises(RuntimeError, match=f"parameter '0.weight' is .*{why}"):
-                fully_shard(model, mesh=same)
-
-    ranks(4, program)
+    mesh = named((2, 2))
+    model = parallelize_module(copy.deepcopy(MODEL), mesh["tp"], PLAN)
+    for same, why in ((mesh["tp"], "sharded already"), (mesh, "another dim"), (None, "another dim")):
+        with pytest.raises(RuntimeError, match=f"parameter '0.weight' is .*{why}"):
+            fully_shard(model, mesh=same)
 
 
 @pytest.mark.parametrize("rows", [12, 7, 3])
@@ -218,10 +212,8 @@ def test_what_an_earlier_dimension_of_the_mesh_divides_last_is_moved(rows, targe
     ranks(4, program)
 
 
+@on_ranks(2)
 def test_a_split_factor_that_no_later_dimension_gives_is_refused():
-    def program():
-        mesh = dist.init_device_mesh("cpu", (2, 1))
-        with pytest.raises(NotImplementedError, match="split factor 2"):
-            distribute_tensor(torch.zeros(4), mesh, (_StridedShard(0, split_factor=2), Shard(0)))
-
-    ranks(2, program)
+    mesh = dist.init_device_mesh("cpu", (2, 1))
+    with pytest.raises(NotImplementedError, match="split factor 2"):
+        distribute_tensor(torch.zeros(4), mesh, (_StridedShard(0, split_factor=2), Shard(0)))

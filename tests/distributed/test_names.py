@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 import pytest
-from replicas import ranks
+from replicas import on_ranks, ranks
 
 import ddpgrad as torch
 import ddpgrad.distributed as dist
@@ -115,16 +115,14 @@ def test_ranks_that_share_a_process_cannot_use_nccl():
         dist.simulate(lambda: dist.init_process_group("nccl"), 2)
 
 
+@on_ranks(2)
 def test_complex_numbers_are_summed_and_not_multiplied():
-    def run():
-        x = torch.full((2,), 1 + 2j)
-        dist.all_reduce(x)
-        for call in (dist.all_reduce, dist.reduce):
-            with pytest.raises(ValueError, match="'product' is not defined for dtype complex64"):
-                call(x, **({"dst": 0} if call is dist.reduce else {}), op=dist.ReduceOp.PRODUCT)
-        return x.tolist()
-
-    assert ranks(2, run) == [[2 + 4j, 2 + 4j]] * 2
+    x = torch.full((2,), 1 + 2j)
+    dist.all_reduce(x)
+    for call in (dist.all_reduce, dist.reduce):
+        with pytest.raises(ValueError, match="'product' is not defined for dtype complex64"):
+            call(x, **({"dst": 0} if call is dist.reduce else {}), op=dist.ReduceOp.PRODUCT)
+    assert x.tolist() == [2 + 4j, 2 + 4j]
 
 
 def test_mpi_stands_for_what_carries_the_job():
@@ -188,22 +186,18 @@ OTHER_DTYPE = {
 
 
 @pytest.mark.parametrize("name", OTHER_DTYPE)
+@on_ranks(2)
 def test_tensors_of_several_dtypes_are_refused_before_anything_is_sent(name):
-    def program():
-        with pytest.raises(ValueError, match="Found float16 and float32"):
-            OTHER_DTYPE[name](torch.ones(2))
-        dist.barrier()
-
-    ranks(2, program)
+    with pytest.raises(ValueError, match="Found float16 and float32"):
+        OTHER_DTYPE[name](torch.ones(2))
+    dist.barrier()
 
 
+@on_ranks(2)
 def test_complex_numbers_are_summed_beside_real_ones():
-    def program():
-        both = [torch.ones(2), torch.full((1,), 1 + 2j)]
-        dist.all_reduce_coalesced(both)
-        return [t.tolist() for t in both]
-
-    assert ranks(2, program) == [[[2.0, 2.0], [2 + 4j]]] * 2
+    both = [torch.ones(2), torch.full((1,), 1 + 2j)]
+    dist.all_reduce_coalesced(both)
+    assert [t.tolist() for t in both] == [[2.0, 2.0], [2 + 4j]]
 
 
 def test_methods_of_a_group_take_options():
@@ -239,27 +233,23 @@ def test_methods_of_a_group_take_options():
     assert len(set(first[5])) == 2
 
 
+@on_ranks(2)
 def test_objects_of_all_ranks_need_room():
-    def program():
-        with pytest.raises(IndexError, match="room for 2 objects, got 0"):
-            dist.all_gather_object([], 1)
-
-    ranks(2, program)
+    with pytest.raises(IndexError, match="room for 2 objects, got 0"):
+        dist.all_gather_object([], 1)
 
 
 @pytest.mark.parametrize("later", [False, True])
+@on_ranks(2)
 def test_a_static_graph_may_leave_parameters_unused(later):
-    def program():
-        layers = torch.nn.ModuleList([torch.nn.Linear(2, 2) for _ in range(2)])
-        layers.forward = lambda x: layers[0](x)
-        model = torch.nn.parallel.DistributedDataParallel(layers, static_graph=not later)
-        if later:
-            model._set_static_graph()
-        for _ in range(2):
-            model(torch.ones(1, 2) * (dist.get_rank() + 1)).sum().backward()
-        return layers[0].weight.grad.tolist(), layers[1].weight.grad
-
-    assert ranks(2, program) == [([[3.0, 3.0], [3.0, 3.0]], None)] * 2
+    layers = torch.nn.ModuleList([torch.nn.Linear(2, 2) for _ in range(2)])
+    layers.forward = lambda x: layers[0](x)
+    model = torch.nn.parallel.DistributedDataParallel(layers, static_graph=not later)
+    if later:
+        model._set_static_graph()
+    for _ in range(2):
+        model(torch.ones(1, 2) * (dist.get_rank() + 1)).sum().backward()
+    assert (layers[0].weight.grad.tolist(), layers[1].weight.grad) == ([[3.0, 3.0], [3.0, 3.0]], None)
 
 
 class Chosen:

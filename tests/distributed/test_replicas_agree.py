@@ -4,7 +4,7 @@ import weakref
 
 import numpy as np
 import pytest
-from replicas import assert_close, batch_for, gradients, perceptron, ranks, share
+from replicas import assert_close, batch_for, gradients, on_ranks, perceptron, ranks, share
 
 import ddpgrad as torch
 import ddpgrad.distributed as dist
@@ -130,11 +130,9 @@ def test_a_model_may_be_wrapped_again():
     assert not np.array_equal(left["0.weight"], right["0.weight"])
 
 
+@on_ranks(1)
 def test_a_model_without_anything_to_train_needs_no_wrapper():
-    def program():
-        with pytest.raises(RuntimeError, match="doesn't have any parameter that requires a gradient"):
-            DDP(nn.ReLU())
-        with pytest.raises(ValueError, match="bucket_cap_mb must be positive"):
-            DDP(perceptron(), bucket_cap_mb=0)
-
-    ranks(1, program)
+    with pytest.raises(RuntimeError, match="doesn't have any parameter that requires a gradient"):
+        DDP(nn.ReLU())
+    with pytest.raises(ValueError, match="bucket_cap_mb must be positive"):
+        DDP(perceptron(), bucket_cap_mb=0)

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from replicas import batch_for, perceptron, ranks, share
+from replicas import batch_for, on_ranks, perceptron, ranks, share
 
 import ddpgrad as torch
 import ddpgrad.distributed as dist
@@ -193,9 +193,7 @@ def test_what_decides_about_gradients_after_backward_does_not_go_with_updates_wi
 @pytest.mark.parametrize(
     ("given", "error", "text"), [([], ValueError, "empty parameter list"), ([3], TypeError, "got int")]
 )
+@on_ranks(2)
 def test_no_parameters_are_refused(given, error, text):
-    def program():
-        with pytest.raises(error, match=text):
-            ZeroRedundancyOptimizer(given, torch.optim.SGD, lr=0.1)
-
-    ranks(2, program)
+    with pytest.raises(error, match=text):
+        ZeroRedundancyOptimizer(given, torch.optim.SGD, lr=0.1)
