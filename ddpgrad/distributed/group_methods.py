@@ -123,20 +123,10 @@ def _reduce_scatter(
     return c.reduce_scatter(output, parts, _option(opts, "reduceOp", c.ReduceOp.SUM), g, async_op=True)
 
 
-def _allgather_base(g: ProcessGroup, output: Tensor, tensor: Tensor, opts: Any = None) -> Work | None:
-    return c.all_gather_into_tensor(output, tensor, g, async_op=True)
-
-
 def _reduce_scatter_base(g: ProcessGroup, output: Tensor, tensor: Tensor, opts: Any = None) -> Work | None:
     return c.reduce_scatter_tensor(
         output, tensor, _option(opts, "reduceOp", c.ReduceOp.SUM), g, async_op=True
     )
-
-
-def _alltoall(
-    g: ProcessGroup, outputs: list[Tensor], tensors: Sequence[Tensor], opts: Any = None
-) -> Work | None:
-    return c.all_to_all(outputs, tensors, g, async_op=True)
 
 
 def _alltoall_base(
@@ -162,28 +152,20 @@ def _recv(g: ProcessGroup, tensors: Tensor | Sequence[Tensor], rank: int, tag: i
     return irecv(tensor, group=g, tag=tag, group_src=rank)
 
 
-def _barrier(g: ProcessGroup, opts: Any = None) -> Work | None:
-    return c.barrier(g, async_op=True)
-
-
-def _monitored(
-    g: ProcessGroup, timeout: timedelta | float | None = None, wait_all_ranks: bool = False
-) -> None:
-    monitored_barrier(g, timeout, wait_all_ranks)
-
-
 _METHODS: dict[str, Callable[..., Any]] = {
-    "_allgather_base": _allgather_base,
+    "_allgather_base": lambda g, output, tensor, opts=None: c.all_gather_into_tensor(
+        output, tensor, g, async_op=True
+    ),
     "_reduce_scatter_base": _reduce_scatter_base,
     "allgather": _allgather,
     "allreduce": _allreduce,
     "allreduce_coalesced": _allreduce,
-    "alltoall": _alltoall,
+    "alltoall": lambda g, outputs, tensors, opts=None: c.all_to_all(outputs, tensors, g, async_op=True),
     "alltoall_base": _alltoall_base,
-    "barrier": _barrier,
+    "barrier": lambda g, opts=None: c.barrier(g, async_op=True),
     "broadcast": _broadcast,
     "gather": _gather,
-    "monitored_barrier": _monitored,
+    "monitored_barrier": monitored_barrier,
     "recv": _recv,
     "reduce": _reduce,
     "reduce_scatter": _reduce_scatter,

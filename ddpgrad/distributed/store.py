@@ -330,30 +330,12 @@ class PrefixStore(Store):
     def set(self, key: str, value: str | bytes) -> None:
         self.underlying_store.set(self._name(key), _bytes(value))
 
-    def get(self, key: str) -> bytes:
-        return self.underlying_store.get(self._name(key))
-
-    def look(self, key: str) -> bytes | None:
-        return self.underlying_store.look(self._name(key))
-
-    def add(self, key: str, amount: int) -> int:
-        return self.underlying_store.add(self._name(key), amount)
-
-    def append(self, key: str, value: str | bytes) -> None:
-        self.underlying_store.append(self._name(key), value)
-
-    def compare_set(self, key: str, expected_value: str | bytes, desired_value: str | bytes) -> bytes:
-        return self.underlying_store.compare_set(self._name(key), expected_value, desired_value)
-
     def check(self, keys: Sequence[str]) -> bool:
         return self.underlying_store.check([self._name(key) for key in _several(keys)])
 
     def wait(self, keys: Sequence[str], timeout: timedelta | float | None = None) -> None:
         names = [self._name(key) for key in _several(keys)]
         self.underlying_store.wait(names, *(() if timeout is None else (timeout,)))
-
-    def delete_key(self, key: str) -> bool:
-        return self.underlying_store.delete_key(self._name(key))
 
     def num_keys(self) -> int:
         return self.underlying_store.num_keys()
@@ -362,20 +344,24 @@ class PrefixStore(Store):
         keys, start = self.underlying_store.list_keys(), f"{self.prefix}/"
         return [key.removeprefix(start) for key in keys if key.startswith(start)]
 
-    def queue_push(self, key: str, value: str | bytes) -> None:
-        self.underlying_store.queue_push(self._name(key), value)
-
-    def queue_pop(self, key: str, block: bool = True) -> bytes:
-        return self.underlying_store.queue_pop(self._name(key), block)
-
-    def queue_len(self, key: str) -> int:
-        return self.underlying_store.queue_len(self._name(key))
-
     def has_extended_api(self) -> bool:
         return self.underlying_store.has_extended_api()
 
     def clone(self) -> PrefixStore:
         return PrefixStore(self.prefix, self.underlying_store.clone())
+
+
+def _of_a_key(name: str) -> Callable[..., Any]:
+    """A method of PrefixStore that asks the other store of the key's whole name."""
+    return lambda self, key, *args, **options: getattr(self.underlying_store, name)(
+        self._name(key), *args, **options
+    )
+
+
+for _name in (
+    "get", "look", "add", "append", "compare_set", "delete_key", "queue_push", "queue_pop", "queue_len",
+):  # fmt: skip
+    setattr(PrefixStore, _name, _of_a_key(_name))
 
 
 def _several(keys: Sequence[str]) -> list[str]:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from ...core.errors import NoElementsError
-from ..shaped import Shaped
+from ..shaped import ArrayMethods, Shaped
 from .indices import selected, view_strides
 
 Shape = tuple[int, ...]
@@ -52,7 +52,7 @@ class Flags(NamedTuple):
     writeable: bool = True
 
 
-class MetaArray(Shaped, NDArrayOperatorsMixin):
+class MetaArray(ArrayMethods, Shaped, NDArrayOperatorsMixin):
     """An array without elements. strides: in bytes, those of elements in order of the dimensions by default."""
 
     __slots__ = ("__weakref__", "base", "data", "dtype", "shape", "strides")
@@ -217,25 +217,6 @@ class MetaArray(Shaped, NDArrayOperatorsMixin):
     def fill(self, value: Any) -> None:
         """Nothing: there is nowhere to write to."""
 
-    def __getattr__(self, name: str) -> Any:
-        """The methods that are functions of NumPy by another way: `x.sum(axis)` is `numpy.sum(x, axis)`."""
-        function = _METHODS.get(name)
-        if function is None:
-            raise AttributeError(f"'MetaArray' object has no attribute '{name}'", name=name, obj=self)
-
-        def method(*args: Any, **kwargs: Any) -> Any:
-            return function(self, *args, **kwargs)
-
-        return method
-
-
-_METHODS: dict[str, Any] = {
-    name: getattr(np, name)
-    for name in (
-        "all", "any", "argmax", "argmin", "argpartition", "argsort", "clip", "conj", "cumprod", "cumsum", "dot", "max",
-        "mean", "min", "nonzero", "prod", "repeat", "round", "sort", "std", "sum", "take", "var",
-    )
-}  # fmt: skip
 
 _START = 1 << 40  # where NumPy is told that a memory begins: anywhere but 0, for nothing is read there
 

@@ -57,9 +57,6 @@ class HeldElements(Shaped, SparseArray):
             "to_dense() first"
         )
 
-    def __len__(self) -> int:
-        return self.shape[0]
-
     def item(self) -> Any:
         """The only element, as a Python number."""
         return self.dense().item()

@@ -7,7 +7,6 @@ is right wherever the operands lie. Kernels of ops have rules in `mesh_kernels.p
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
@@ -18,6 +17,7 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 from ...backend.elementary.shape import address_of
 from ...backend.meta.array import Flags, steps_in_order
 from ...backend.registry import backend_for
+from ...backend.shaped import ArrayMethods, Shaped
 from ..device_mesh import DeviceMesh
 from .layout import REPLICATE, Layout, Placement, layout_of
 from .placements import AnyShard, Partial
@@ -43,7 +43,7 @@ class Memory:
         self.ptr = address_of(part)
 
 
-class MeshArray(NDArrayOperatorsMixin):
+class MeshArray(ArrayMethods, Shaped, NDArrayOperatorsMixin):
     """The array that lies as `layout` says, of which this rank has `part`."""
 
     __slots__ = ("__weakref__", "layout", "part")
@@ -56,7 +56,7 @@ class MeshArray(NDArrayOperatorsMixin):
     # -- what it is like -------------------------------------------------------------------
 
     @property
-    def shape(self) -> tuple[int, ...]:
+    def shape(self) -> tuple[int, ...]:  # type: ignore[override]
         return self.layout.shape
 
     @property
@@ -70,22 +70,6 @@ class MeshArray(NDArrayOperatorsMixin):
     @property
     def dtype(self) -> Any:
         return self.part.dtype
-
-    @property
-    def ndim(self) -> int:
-        return len(self.layout.shape)
-
-    @property
-    def size(self) -> int:
-        return math.prod(self.layout.shape)
-
-    @property
-    def itemsize(self) -> int:
-        return self.part.dtype.itemsize
-
-    @property
-    def nbytes(self) -> int:
-        return self.size * self.itemsize
 
     @property
     def strides(self) -> tuple[int, ...]:
@@ -136,11 +120,6 @@ class MeshArray(NDArrayOperatorsMixin):
     @property
     def data(self) -> Memory:
         return Memory(self.part)
-
-    def __len__(self) -> int:
-        if not self.shape:
-            raise TypeError("len() of unsized object")
-        return self.shape[0]
 
     def __iter__(self) -> Any:
         return (self[i] for i in range(len(self)))
@@ -226,12 +205,6 @@ class MeshArray(NDArrayOperatorsMixin):
     def __setitem__(self, index: Any, value: Any) -> None:
         PROTOCOL["write"](self, index, value)
 
-    def __getattr__(self, name: str) -> Any:
-        """The methods that are functions of NumPy by another way: `x.sum(axis)` is `numpy.sum(x, axis)`."""
-        if name not in _METHODS:
-            raise AttributeError(f"'MeshArray' object has no attribute '{name}'", name=name, obj=self)
-        return functools.partial(getattr(np, name), self)
-
     def transpose(self, *axes: Any) -> MeshArray:
         return np.transpose(
             self, axes[0] if len(axes) == 1 and not isinstance(axes[0], int) else axes or None
@@ -273,19 +246,9 @@ class MeshArray(NDArrayOperatorsMixin):
         self[...] = value
 
 
-_METHODS = frozenset({
-    "all", "any", "argmax", "argmin", "argpartition", "argsort", "clip", "conj", "cumprod", "cumsum", "diagonal", "dot", "max",
-    "mean", "min", "nonzero", "prod", "ravel", "repeat", "round", "sort", "squeeze", "std", "sum", "swapaxes", "take", "var",
-})  # fmt: skip
-
-
 def without_partial(placements: Sequence[Placement]) -> tuple[Placement, ...]:
     """The placements with `Replicate` in the place of `Partial`: those of a gradient."""
     return tuple([REPLICATE if isinstance(p, Partial) else p for p in placements])
-
-
-def is_divided(placements: Sequence[Placement]) -> bool:
-    return any(isinstance(p, AnyShard) for p in placements)
 
 
 def first_of(values: Any) -> MeshArray | None:
