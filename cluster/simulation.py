@@ -161,8 +161,7 @@ class Simulation:
         process.asleep = True
         number = process.waits
         self._later(
-            self.now + seconds,
-            lambda: process if process.asleep and process.waits == number else None,
+            self.now + seconds, lambda: process if process.asleep and process.waits == number else None
         )
         self._give_turn(process)
 

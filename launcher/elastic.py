@@ -52,11 +52,7 @@ class LaunchConfig:
     shutdown_timeout: int | None = None
 
     def __post_init__(self) -> None:
-        for name in (
-            "duplicate_stdout_filters",
-            "duplicate_stderr_filters",
-            "virtual_local_rank",
-        ):
+        for name in ("duplicate_stdout_filters", "duplicate_stderr_filters", "virtual_local_rank"):
             if getattr(self, name):
                 raise NotImplementedError(f"LaunchConfig({name}={getattr(self, name)!r}): leave it out")
         self.rdzv_configs.setdefault("timeout", 900)

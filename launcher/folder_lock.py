@@ -26,10 +26,7 @@ class FolderLock:
                 f"{folder}: another job writes there; choose another folder, or wait for its end"
             ) from None
         except OSError as error:  # some network file systems cannot
-            warnings.warn(
-                f"{folder} cannot be locked ({error}): let no other job write there",
-                stacklevel=2,
-            )
+            warnings.warn(f"{folder} cannot be locked ({error}): let no other job write there", stacklevel=2)
 
     def release(self) -> None:
         """Give up the right; without effect after the first time."""

@@ -146,10 +146,7 @@ def test_a_custom_op_has_the_gradient_that_was_registered():
         return -x
 
     assert scaled(x).tolist() == [-1.0] * 3
-    for wrong in (
-        lambda: torch.ops.test.scaled,
-        lambda: torch.ops.tests.scald,
-    ):
+    for wrong in (lambda: torch.ops.test.scaled, lambda: torch.ops.tests.scald):
         with pytest.raises(AttributeError, match="scaled"):
             wrong()
     with pytest.raises(RuntimeError, match=r"tests::scald.*did you mean tests::scaled"):
@@ -250,10 +247,9 @@ def test_arguments_of_to_are_parsed_as_modules_do():
 def test_an_absent_part_is_imported_as_any_module():
     code = "from ddpgrad.distributed import rpc, checkpoint; from ddpgrad.distributed.checkpoint import optimizer; print(rpc.RRef.__module__, optimizer.__name__)"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
-    assert run.stdout.split() == [
-        "torch.distributed.rpc",
-        "ddpgrad.distributed.checkpoint.optimizer",
-    ], run.stderr
+    assert run.stdout.split() == ["torch.distributed.rpc", "ddpgrad.distributed.checkpoint.optimizer"], (
+        run.stderr
+    )
 
 
 def test_agents_of_torchrun_are_named_and_refused():

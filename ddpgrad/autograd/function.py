@@ -364,10 +364,7 @@ def once_differentiable(backward: Callable[..., Any]) -> Callable[..., Any]:
         if not recording:
             return results
         node = ctx._node()
-        edges = [
-            *(edge_of(g) for g in grads if isinstance(g, Tensor)),
-            *(node.edges if node else ()),
-        ]
+        edges = [*(edge_of(g) for g in grads if isinstance(g, Tensor)), *(node.edges if node else ())]
         if all(edge[0] is None for edge in edges):
             return results
         error = GraphError(

@@ -157,11 +157,7 @@ def order_like(array: Array, memory_format: Any) -> Dims | None:
 
 
 def placed(
-    make: Callable[..., Any],
-    size: tuple[int, ...],
-    order: tuple[int, ...] | None,
-    *args: Any,
-    **options: Any,
+    make: Callable[..., Any], size: tuple[int, ...], order: tuple[int, ...] | None, *args: Any, **options: Any
 ) -> Any:
     """The tensor `make(size, *args, **options)` with the dimensions of its memory in `order`."""
     if order is None:

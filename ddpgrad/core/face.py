@@ -166,9 +166,7 @@ def homes(package: str, stub: str) -> dict[str, tuple[str, str]]:
 
 
 def serve(
-    package: str,
-    adapt: Callable[[str, Any], Any] | None = None,
-    unlisted: Callable[[str], Any] | None = None,
+    package: str, adapt: Callable[[str, Any], Any] | None = None, unlisted: Callable[[str], Any] | None = None
 ) -> None:
     """Make the module `package`, which is being loaded, a face with the names of the stub that lies beside it.
 

@@ -19,15 +19,7 @@ from typing import Any, Self, TypeVar
 import numpy as np
 
 from . import dispatching
-from .dispatching import (
-    answer_of,
-    is_told,
-    is_told_class,
-    one_of_each_class,
-    tell,
-    telling,
-    told_members,
-)
+from .dispatching import answer_of, is_told, is_told_class, one_of_each_class, tell, telling, told_members
 from .errors import not_of, out_of_memory
 from .modes import function_modes
 from .tensor import Tensor

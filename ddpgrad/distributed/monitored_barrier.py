@@ -15,9 +15,7 @@ from .tensor_work import arrives, collective
 
 @collective("")
 def monitored_barrier(
-    group: ProcessGroup | None = None,
-    timeout: timedelta | float | None = None,
-    wait_all_ranks: bool = False,
+    group: ProcessGroup | None = None, timeout: timedelta | float | None = None, wait_all_ranks: bool = False
 ) -> None:
     """Return when all ranks have called.
 

@@ -41,12 +41,7 @@ class BasePruningMethod(ABC):
 
     @classmethod
     def apply(
-        cls,
-        module: Module,
-        name: str,
-        *args: Any,
-        importance_scores: Tensor | None = None,
-        **kwargs: Any,
+        cls, module: Module, name: str, *args: Any, importance_scores: Tensor | None = None, **kwargs: Any
     ) -> BasePruningMethod:
         """Prune `module.<name>`, on top of how it is pruned already."""
         method: BasePruningMethod = cls(*args, **kwargs)

@@ -91,9 +91,7 @@ def load_file(filename: str | os.PathLike[str], device: Any = "cpu") -> dict[str
 
 
 def save_file(
-    tensors: Mapping[str, Tensor],
-    filename: str | os.PathLike[str],
-    metadata: Mapping[str, str] | None = None,
+    tensors: Mapping[str, Tensor], filename: str | os.PathLike[str], metadata: Mapping[str, str] | None = None
 ) -> None:
     """Write tensors by name to a safetensors file, which any reader of the format can read."""
     arrays = {}

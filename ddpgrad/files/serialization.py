@@ -181,13 +181,7 @@ def _is_zipfile(f: IO[bytes]) -> bool:
 
 
 def _load(
-    file: IO[bytes],
-    name: str,
-    map_location: MapLocation,
-    weights_only: bool,
-    mapped: Any,
-    *,
-    to_end: bool,
+    file: IO[bytes], name: str, map_location: MapLocation, weights_only: bool, mapped: Any, *, to_end: bool
 ) -> Any:
     if not torch_file.looks_like_one(file):
         return load_plain(file, name, map_location, to_end=to_end)

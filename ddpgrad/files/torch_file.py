@@ -67,13 +67,7 @@ def looks_like_one(file: IO[bytes]) -> bool:
 
 
 def read(
-    file: IO[bytes],
-    name: str,
-    place: Placer,
-    *,
-    weights_only: bool,
-    to_end: bool,
-    mapped: Any = None,
+    file: IO[bytes], name: str, place: Placer, *, weights_only: bool, to_end: bool, mapped: Any = None
 ) -> Any:
     """The object in PyTorch's file `name`, its memory put where it belongs by `place`.
 

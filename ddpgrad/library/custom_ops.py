@@ -83,8 +83,7 @@ class CustomOpDef:
                 f"{sorted(self._kernels) or 'no device'}"
             )
         arguments = inspect.BoundArguments(
-            self._schema.signature,
-            dict(zip(self._schema.signature.parameters, values, strict=True)),
+            self._schema.signature, dict(zip(self._schema.signature.parameters, values, strict=True))
         )
         result = kernel(*arguments.args, **arguments.kwargs)
         check_results(self._qualname, self._schema, result)

@@ -89,7 +89,7 @@ def trunc_normal_(
     """Normal numbers within [a, b], others drawn again."""
     if mean < a - 2 * std or mean > b + 2 * std:
         warn_program(
-            "mean is more than 2 std from [a, b] in nn.init.trunc_normal_. The distribution of values may be incorrect.",
+            "mean is more than 2 std from [a, b] in nn.init.trunc_normal_. The distribution of values may be incorrect."
         )
     if tensor.is_meta:
         return tensor

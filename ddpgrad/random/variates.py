@@ -112,7 +112,7 @@ def within(kind: dtypes.DType, low: int, high: int) -> tuple[int, int]:
         if kind.is_floating_point and not -exact <= value <= exact:
             warn_program(
                 f"{name} is out of bounds [-{exact}, {exact}]. Due to precision limitations {kind.name} can support "
-                "discrete uniform distribution only within this range.",
+                "discrete uniform distribution only within this range."
             )
     if kind.is_floating_point:
         digits = DIGITS[kind.name]

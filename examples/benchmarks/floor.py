@@ -50,10 +50,7 @@ def rates() -> Rates:
     x, y = ddpgrad.from_numpy(a), ddpgrad.from_numpy(b)
     least = min(_best(lambda: np.matmul(a, b, product), 6), _best(lambda: x @ y, 6))
     source, copy = np.ones(_COPY // 4, np.float32), np.zeros(_COPY // 4, np.float32)
-    return {
-        "flops": 2 * _SIDE**3 / least,
-        "bytes": 2 * _COPY / _best(lambda: np.copyto(copy, source), 8),
-    }
+    return {"flops": 2 * _SIDE**3 / least, "bytes": 2 * _COPY / _best(lambda: np.copyto(copy, source), 8)}
 
 
 def work_of(step: Callable[[], Any], parameters: list[Any], optimizer: Any) -> Work:

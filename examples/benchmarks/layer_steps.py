@@ -187,9 +187,7 @@ layer("LSTMCell", lambda t: t.nn.LSTMCell(64, 128), (32, 64))
 layer("GRUCell", lambda t: t.nn.GRUCell(64, 128), (32, 64))
 layer("MultiheadAttention", _attend_itself, TOKENS)
 layer(
-    "TransformerEncoderLayer",
-    lambda t: t.nn.TransformerEncoderLayer(256, 8, 1024, batch_first=True),
-    TOKENS,
+    "TransformerEncoderLayer", lambda t: t.nn.TransformerEncoderLayer(256, 8, 1024, batch_first=True), TOKENS
 )
 layer(
     "TransformerDecoderLayer",

@@ -17,8 +17,7 @@ FOLDER = Path(str(ddpgrad.__file__)).with_name("examples")
 def main(argv: Sequence[str]) -> int:
     """Run `ddprun examples` with `argv`; returns the exit code."""
     parser = argparse.ArgumentParser(
-        prog="ddprun examples",
-        description="Programs to begin with. Without a command: list them.",
+        prog="ddprun examples", description="Programs to begin with. Without a command: list them."
     )
     commands = parser.add_subparsers(dest="command")
     copy = commands.add_parser("copy", help="copy an example, with what it imports; without NAME all")

@@ -77,10 +77,7 @@ def _cases() -> Iterator[Case]:
             yield "cross_entropy_backward", lambda x, options=options: _cross_entropy(x, *options)
     for causal in (False, True):
         for t, s in ((130, 130), (1, 300), (200, 70), (70, 200)):
-            yield (
-                "attention",
-                lambda x, c=causal, t=t, s=s: (*_heads(x, t, s), None, c, 0.3),
-            )
+            yield ("attention", lambda x, c=causal, t=t, s=s: (*_heads(x, t, s), None, c, 0.3))
             yield "attention_backward", lambda x, c=causal, t=t, s=s: _attention(x, t, s, c)
     indices = np.array([[4, 1, 4], [0, 2, 4]], np.int64)
     yield "embedding_backward", lambda x: (x(2, 3, 5), indices, 6, None)

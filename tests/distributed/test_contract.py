@@ -26,10 +26,7 @@ def test_ranks_of_one_process(ranks):
     assert len(digest_of_one_process(ranks)) == 64
 
 
-@pytest.mark.parametrize(
-    ("ranks", "procs"),
-    thinned([(2, 2), (3, 2), (5, 3), (8, 3)], (3, 2)),
-)
+@pytest.mark.parametrize(("ranks", "procs"), thinned([(2, 2), (3, 2), (5, 3), (8, 3)], (3, 2)))
 def test_shared_memory(start_job, ranks, procs):
     for process in start_job(ranks, procs, "contract.py", "auto").ended():
         assert process.code == 0, process.output
@@ -37,15 +34,7 @@ def test_shared_memory(start_job, ranks, procs):
 
 
 @pytest.mark.parametrize(
-    ("transport", "ranks", "procs"),
-    thinned(
-        [
-            ("mpi", 3, 3),
-            ("mpi", 4, 2),
-            ("mpi", 8, 3),
-            ("shm", 3, 2),
-        ],
-    ),
+    ("transport", "ranks", "procs"), thinned([("mpi", 3, 3), ("mpi", 4, 2), ("mpi", 8, 3), ("shm", 3, 2)])
 )
 def test_under_mpi(mpi_job, ranks, procs, transport):
     ended = mpi_job(ranks, procs, "contract.py", transport)
@@ -75,7 +64,7 @@ def test_what_does_not_fit_at_once_goes_in_pieces(mpi_job, transport):
             (6, 4, 2, "0"),  # hosts that have no part of the tree of their own
             (6, 3, 3, "65536"),
             (5, 2, 2, "0"),
-        ],
+        ]
     ),
 )
 def test_several_hosts(mpi_job, ranks, procs, hosts, limit):

@@ -160,9 +160,7 @@ def test_what_cannot_be_delayed_is_refused():
         DDP(model, delay_all_reduce_named_params=named)
     with pytest.raises(ValueError, match="has w, which the ranks do not train"):
         DDP(
-            model,
-            delay_all_reduce_named_params=[("w", other.weight)],
-            param_to_hook_all_reduce=model[0].bias,
+            model, delay_all_reduce_named_params=[("w", other.weight)], param_to_hook_all_reduce=model[0].bias
         )
     with pytest.raises(ValueError, match="must be a parameter that requires a gradient"):
         DDP(model, delay_all_reduce_named_params=named, param_to_hook_all_reduce=torch.ones(1))

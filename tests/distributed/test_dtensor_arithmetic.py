@@ -164,12 +164,7 @@ def test_sequences_that_are_divided_stay_so_in_the_gradients_of_a_layer():
 @on_ranks(4)
 def test_placements_on_two_dimensions_of_a_mesh():
     mesh = dist.init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
-    for places in (
-        [Shard(0), Shard(0)],
-        [Shard(0), Shard(1)],
-        [Replicate(), Shard(1)],
-        [Shard(1), Shard(1)],
-    ):
+    for places in ([Shard(0), Shard(0)], [Shard(0), Shard(1)], [Replicate(), Shard(1)], [Shard(1), Shard(1)]):
         x = distribute_tensor(A, mesh, places).requires_grad_()
         z = distribute_tensor(C, mesh, [Replicate(), Shard(0)]).requires_grad_()
         (x @ z).relu().sum().backward()

@@ -156,10 +156,7 @@ def test_dtensors_may_be_divided_by_columns():
     x.copy_(value * 2).mul_(0.5)
     for t in (x, rows, again, x.redistribute(placements=[Replicate()])):
         assert torch.equal(t.full_tensor(), value)
-    assert distribute_tensor(torch.ones(2, 3), mesh, [Shard(1)]).to_local().shape == (
-        2,
-        2 - dist.get_rank(),
-    )
+    assert distribute_tensor(torch.ones(2, 3), mesh, [Shard(1)]).to_local().shape == (2, 2 - dist.get_rank())
     with pytest.raises(IndexError, match="out of range"):
         distribute_tensor(torch.ones(2, 3), mesh, [Shard(2)])
 

@@ -26,11 +26,7 @@ CASES = {
         [[1, 2, 2, 4, 3, 4, 6, 8]] * 2,
         [[3, 6, 15, 18], [9, 12, 21, 24]],
     ),
-    "scatter": (
-        lambda x: fc.reduce_scatter_tensor(x, "sum", 0, G),
-        [[3, 6], [9, 12]],
-        [[1, 2, 2, 4]] * 2,
-    ),
+    "scatter": (lambda x: fc.reduce_scatter_tensor(x, "sum", 0, G), [[3, 6], [9, 12]], [[1, 2, 2, 4]] * 2),
     "to all": (
         lambda x: fc.all_to_all_single(x, [2, 2], [2, 2], G),
         [[1, 2, 2, 4], [3, 4, 6, 8]],

@@ -94,11 +94,7 @@ MESSAGE_FAULTS = [
 
 @pytest.mark.parametrize(
     ("fault", "text"),
-    thinned(
-        [*MESSAGE_FAULTS, ("killed", r"RankFailedError: rank 2 \(process \d+\) died")],
-        "killed",
-        "sent",
-    ),
+    thinned([*MESSAGE_FAULTS, ("killed", r"RankFailedError: rank 2 \(process \d+\) died")], "killed", "sent"),
 )
 def test_a_rank_that_waits_for_a_message_is_told_why_none_comes(start_job, fault, text):
     ended = start_job(3, 3, "faulty_messages.py", fault, "auto", DDPGRAD_TIMEOUT=within(fault)).ended()

@@ -299,10 +299,7 @@ def test_message(name: str):
 
 @pytest.mark.parametrize(
     ("wrap", "what"),
-    [
-        (lambda: DDP(build()), "the module"),
-        (lambda: nn.Sequential(DDP(build()), nn.Tanh()), "its part '0'"),
-    ],
+    [(lambda: DDP(build()), "the module"), (lambda: nn.Sequential(DDP(build()), nn.Tanh()), "its part '0'")],
 )
 def test_a_model_wrapped_twice_is_averaged_once(wrap, what):
     def program(twice):

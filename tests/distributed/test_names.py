@@ -217,14 +217,7 @@ def test_methods_of_a_group_take_options():
         room = [[torch.zeros(1), torch.zeros(1)] if rank == 0 else []]
         world.gather(room, [got], dist.GatherOptions()).wait()
         names = world.group_name, dist.new_group([0, 1]).group_name
-        return [
-            got.item(),
-            most.item(),
-            sent.item(),
-            parts.tolist(),
-            [t.item() for t in room[0]],
-            names,
-        ]
+        return [got.item(), most.item(), sent.item(), parts.tolist(), [t.item() for t in room[0]], names]
 
     first, second = ranks(2, program)
     assert first[:5] == [1.0, 1.0, 1.0, [1.0, 2.0], [1.0, 2.0]]

@@ -202,10 +202,6 @@ def test_what_is_not_defined_for_sparse_tensors_is_refused() -> None:
     s = torch.eye(2).to_sparse()
     with pytest.raises(RuntimeError, match=r"only works with ReduceOp.SUM"):
         dist.all_reduce(s, dist.ReduceOp.MAX)
-    for call in (
-        lambda: dist.broadcast(s, 0),
-        lambda: dist.all_gather([s], s),
-        lambda: dist.reduce(s, 0),
-    ):
+    for call in (lambda: dist.broadcast(s, 0), lambda: dist.all_gather([s], s), lambda: dist.reduce(s, 0)):
         with pytest.raises(NotImplementedError, match="sparse"):
             call()

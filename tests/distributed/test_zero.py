@@ -11,10 +11,7 @@ from ddpgrad.distributed.algorithms.ddp_comm_hooks import ddp_zero_hook, default
 from ddpgrad.distributed.optim import ZeroRedundancyOptimizer
 from ddpgrad.nn.parallel import DistributedDataParallel as DDP
 
-KINDS = {
-    "sgd": (torch.optim.SGD, {"lr": 0.1, "momentum": 0.9}),
-    "adamw": (torch.optim.AdamW, {"lr": 0.01}),
-}
+KINDS = {"sgd": (torch.optim.SGD, {"lr": 0.1, "momentum": 0.9}), "adamw": (torch.optim.AdamW, {"lr": 0.01})}
 
 
 def steps(model, optimizer, count: int, scheduler=None) -> None:

@@ -113,11 +113,7 @@ def test_a_taken_port_disturbs_nobody(ddprun):
 def beside(ddprun, *arguments: str) -> subprocess.CompletedProcess[str]:
     """A job that ends while another one of the same folder goes on."""
     return subprocess.run(
-        ddprun.command(*arguments),
-        cwd=ddprun.folder,
-        env=ddprun.environment,
-        capture_output=True,
-        text=True,
+        ddprun.command(*arguments), cwd=ddprun.folder, env=ddprun.environment, capture_output=True, text=True
     )
 
 

@@ -38,13 +38,7 @@ class Course:
     """One stack's training of one model: `step()` gives the loss, on the GPU."""
 
     def __init__(
-        self,
-        torch: Any,
-        device: str,
-        build: Callable[[Any], models.Job],
-        given: Any,
-        kind: str,
-        way: str,
+        self, torch: Any, device: str, build: Callable[[Any], models.Job], given: Any, kind: str, way: str
     ) -> None:
         if device == "cuda":
             for module in filter(None, (ddpgrad, sys.modules.get("torch"))):

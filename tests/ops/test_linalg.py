@@ -211,10 +211,7 @@ SINGULAR = torch.tensor([[[2.0, 1.0], [1.0, 1.0]], [[1.0, 2.0], [2.0, 4.0]]])
 @pytest.mark.parametrize(
     ("call", "text"),
     [
-        (
-            lambda A: torch.linalg.inv(A),
-            r"linalg.inv: \(Batch element 1\): The diagonal element 2 is zero",
-        ),
+        (lambda A: torch.linalg.inv(A), r"linalg.inv: \(Batch element 1\): The diagonal element 2 is zero"),
         (lambda A: torch.linalg.solve(A[1], torch.ones(2, device=A.device)), "input matrix is singular"),
         (lambda A: torch.linalg.lu_factor(A), r"\(Batch element 1\): U\[2,2\] is zero"),
         (lambda A: torch.linalg.cholesky(-A[0]), "leading minor of order 1 is not positive-definite"),

@@ -44,10 +44,7 @@ def test_divergences_of_all_pairs(p_name):
         found = []
         for library in LIBRARIES:
             given = [library.tensor(x, requires_grad=True) for x in (*A, *B)]
-            p, q = (
-                KINDS[p_name](library.distributions, *given[:2]),
-                make(library.distributions, *given[2:]),
-            )
+            p, q = (KINDS[p_name](library.distributions, *given[:2]), make(library.distributions, *given[2:]))
             try:
                 kl = library.distributions.kl_divergence(p, q)
             except NotImplementedError:

@@ -12,15 +12,7 @@ from typing import Any
 import numpy as np
 
 from .threads import shared
-from .vectormath import (
-    compiled_for,
-    exp,
-    exp_of_negative,
-    from_ordered,
-    kernel,
-    less_both,
-    to_ordered,
-)
+from .vectormath import compiled_for, exp, exp_of_negative, from_ordered, kernel, less_both, to_ordered
 
 # Below this many elements NumPy is done before a compiled kernel has started.
 _SMALL = 1024

@@ -73,11 +73,7 @@ def cross_entropy_backward(
 
 
 def nll_loss_rows(
-    input: np.ndarray,
-    target: np.ndarray,
-    weight: np.ndarray | None,
-    ignore_index: int,
-    reduction: str,
+    input: np.ndarray, target: np.ndarray, weight: np.ndarray | None, ignore_index: int, reduction: str
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray | None]:
     """-input[target], input (N, C), target int64 (N,): (loss, places, share, total) as `ops/layers/loss.py` has them."""
     if not _handles(input, target) or (weight is not None and not compiled_for(input, weight)):

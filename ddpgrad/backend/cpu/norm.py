@@ -102,13 +102,7 @@ def batch_norm(
 
 
 def batch_norm_backward(
-    g: Array,
-    input: Array,
-    weight: Array | None,
-    bias: Array | None,
-    eps: float,
-    mean: Array,
-    rstd: Array,
+    g: Array, input: Array, weight: Array | None, bias: Array | None, eps: float, mean: Array, rstd: Array
 ) -> tuple[Array, Array | None, Array | None]:
     """Gradients of `batch_norm` for input, weight and bias; None where weight or bias is None."""
     if not compiled_for(g, input, mean, rstd, *_present(weight, bias)):

@@ -9,18 +9,7 @@ import numpy as np
 from llvmlite import ir
 from numba import njit, types
 
-from ..normals import (
-    BLOCK,
-    COS,
-    FOUR_BY_PI,
-    HALF,
-    LN_2,
-    LOG,
-    QUARTER_PI,
-    SIN,
-    SQRT_HALF,
-    TWO_PI,
-)
+from ..normals import BLOCK, COS, FOUR_BY_PI, HALF, LN_2, LOG, QUARTER_PI, SIN, SQRT_HALF, TWO_PI
 from .doublemath import fused
 from .kernel_cache import cached
 from .vectormath import _OPTIONS, instruction

@@ -106,11 +106,7 @@ def attention_backward(
     _softmax_backward(
         scores, g_p, lse, *scores.shape[-2:], is_causal, scale, p, g_scores, size=lse.size * WARP
     )
-    return (
-        product(g_scores, key),
-        product(g_scores.swapaxes(-1, -2), query),
-        product(p.swapaxes(-1, -2), g),
-    )
+    return (product(g_scores, key), product(g_scores.swapaxes(-1, -2), query), product(p.swapaxes(-1, -2), g))
 
 
 def _handles(query: Array, key: Array, value: Array) -> bool:

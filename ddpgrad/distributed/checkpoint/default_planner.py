@@ -19,13 +19,7 @@ from .global_plan import _validate_global_plan, create_default_global_save_plan,
 from .metadata import Metadata, MetadataIndex, StorageMeta, TensorStorageMetadata
 from .nested import FLATTEN_MAPPING, Leaf, by_key, flatten_state_dict, former_leaves, leaves, set_element
 from .planner import LoadPlan, LoadPlanner, ReadItem, SavePlan, SavePlanner, WriteItem, WriteItemType
-from .planner_helpers import (
-    _create_read_items,
-    _create_write_items,
-    _init_state_dict,
-    bytes_of,
-    takes_part,
-)
+from .planner_helpers import _create_read_items, _create_write_items, _init_state_dict, bytes_of, takes_part
 from .utils import find_state_dict_object
 
 

@@ -8,9 +8,7 @@ from ...core.tensor import Tensor
 
 
 def places(
-    named: Sequence[tuple[str, Tensor]] | None,
-    trigger: Tensor | None,
-    trained: Sequence[tuple[str, Tensor]],
+    named: Sequence[tuple[str, Tensor]] | None, trigger: Tensor | None, trained: Sequence[tuple[str, Tensor]]
 ) -> list[int]:
     """The places among `trained` of the parameters that are `named`. ValueError for what cannot be delayed."""
     if named is None or trigger is None:

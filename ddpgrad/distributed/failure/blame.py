@@ -77,10 +77,7 @@ def suspect(
 
 
 def stalled(
-    stall: Stall,
-    progress: Mapping[int, Progress],
-    dumps: Mapping[int, str],
-    failures: Iterable[Failure] = (),
+    stall: Stall, progress: Mapping[int, Progress], dumps: Mapping[int, str], failures: Iterable[Failure] = ()
 ) -> Failure:
     """The failure of the rank that holds up the others. failures: what ranks have reported that waited in vain."""
     rank, stack = suspect(stall, progress, dumps)

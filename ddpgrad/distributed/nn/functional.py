@@ -54,10 +54,7 @@ def all_gather(tensor: Tensor, group: ProcessGroup | None = None) -> tuple[Tenso
 
 
 def reduce_scatter(
-    output: Tensor,
-    input_list: Sequence[Tensor],
-    op: Any = ReduceOp.SUM,
-    group: ProcessGroup | None = None,
+    output: Tensor, input_list: Sequence[Tensor], op: Any = ReduceOp.SUM, group: ProcessGroup | None = None
 ) -> Tensor:
     """The sum (or average), over all ranks, of their `input_list[this rank]`. output: gives shape and dtype."""
     return _ReduceScatter.apply(_linear("reduce_scatter", op), resolve(group), output, *input_list)

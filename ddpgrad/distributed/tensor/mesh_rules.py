@@ -10,12 +10,7 @@ import numpy as np
 from ...backend.dtype import numpy_of
 from .layout import REPLICATE, AnyShard, layout_of
 from .mesh_array import MeshArray, on_wholes, without_partial
-from .mesh_functions import (
-    along,
-    axes_of,
-    product,
-    reduce_along,
-)
+from .mesh_functions import along, axes_of, product, reduce_along
 from .mesh_kernels import mesh_array, rule
 from .spreading import elementwise, spread
 

@@ -265,13 +265,7 @@ def softmin(input: Tensor, dim: int, *, dtype: DType | None = None, mask: Mask =
 
 @_of_masked
 def normalize(
-    input: Tensor,
-    ord: float,
-    dim: int,
-    *,
-    eps: float = 1e-12,
-    dtype: DType | None = None,
-    mask: Mask = None,
+    input: Tensor, ord: float, dim: int, *, eps: float = 1e-12, dtype: DType | None = None, mask: Mask = None
 ) -> Tensor:
     """x / max(norm(x), eps) along `dim`, of what the mask keeps; 0 where nothing is kept."""
     input = input if dtype is None else input.to(dtype)

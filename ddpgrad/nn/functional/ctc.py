@@ -103,13 +103,7 @@ class _CTC(Function):
 
     @staticmethod
     def forward(
-        ctx: Any,
-        scores: Tensor,
-        labels: Array,
-        times: Array,
-        sizes: Array,
-        blank: int,
-        zero_infinity: bool,
+        ctx: Any, scores: Tensor, labels: Array, times: Array, sizes: Array, blank: int, zero_infinity: bool
     ) -> Tensor:
         log_probs = scores.numpy(force=True).astype(np.float64)
         losses, gradient = backend_of("cpu").ctc_alignments(log_probs, labels, times, sizes, blank)

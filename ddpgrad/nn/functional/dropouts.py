@@ -65,7 +65,7 @@ def dropout2d(input: Tensor, p: float = 0.5, training: bool = True, inplace: boo
     if input.ndim not in (3, 4):
         warn_program(
             f"dropout2d: Received a {input.ndim}-D input to dropout2d, which is deprecated and will result in an "
-            "error in a future release. Channels are taken to be dimension 1.",
+            "error in a future release. Channels are taken to be dimension 1."
         )
     return channels(input, p, training, inplace, -1)
 

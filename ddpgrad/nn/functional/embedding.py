@@ -132,7 +132,7 @@ def embedding_bag(
     if weight.dtype is dtypes.int64 and input.is_floating_point():
         warn_program(
             "Argument order of nn.functional.embedding_bag was changed. Usage `embedding_bag(weight, input, ...)` is "
-            "deprecated, and should now be `embedding_bag(input, weight, ...)`.",
+            "deprecated, and should now be `embedding_bag(input, weight, ...)`."
         )
         weight, input = input, weight
     flat, bounds = _bags(input, weight, offsets, include_last_offset, per_sample_weights)
@@ -198,11 +198,7 @@ def _outside(indices: np.ndarray[Any, Any], rows: int) -> RuntimeError:
 
 
 def _bags(
-    input: Tensor,
-    weight: Tensor,
-    offsets: Tensor | None,
-    include_last_offset: bool,
-    weights: Tensor | None,
+    input: Tensor, weight: Tensor, offsets: Tensor | None, include_last_offset: bool, weights: Tensor | None
 ) -> tuple[Tensor, np.ndarray[Any, Any]]:
     """(the indices of all bags, where each bag starts, and the last one ends), checked."""
     if weights is not None and weights.shape != input.shape:

@@ -19,7 +19,7 @@ def _broadcast(name: str, input: Tensor, target: Tensor) -> tuple[Tensor, ...]:
         return input, target
     warn_program(
         f"{name}(): the target size ({target.shape}) is different to the input size ({input.shape}). This will "
-        "likely lead to incorrect results due to broadcasting. Please ensure they have the same size.",
+        "likely lead to incorrect results due to broadcasting. Please ensure they have the same size."
     )
     return broadcast_tensors(input, target)
 

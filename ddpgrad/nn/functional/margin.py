@@ -225,11 +225,7 @@ def triplet_margin_with_distance_loss(
     if margin <= 0:
         raise ValueError(f"margin must be greater than 0, got {margin}")
     return _triplet(
-        distance_function or pairwise_distance,
-        (anchor, positive, negative),
-        margin,
-        swap,
-        chosen(reduction),
+        distance_function or pairwise_distance, (anchor, positive, negative), margin, swap, chosen(reduction)
     )
 
 

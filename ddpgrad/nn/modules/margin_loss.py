@@ -120,14 +120,7 @@ class TripletMarginLoss(_Loss):
 
     def forward(self, anchor: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
         return F.triplet_margin_loss(
-            anchor,
-            positive,
-            negative,
-            self.margin,
-            self.p,
-            self.eps,
-            self.swap,
-            reduction=self.reduction,
+            anchor, positive, negative, self.margin, self.p, self.eps, self.swap, reduction=self.reduction
         )
 
 

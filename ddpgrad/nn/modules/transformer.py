@@ -220,10 +220,7 @@ class TransformerEncoder(Module):
         output = src
         for layer in self.layers:
             output = layer(
-                output,
-                src_mask=mask,
-                is_causal=bool(is_causal),
-                src_key_padding_mask=src_key_padding_mask,
+                output, src_mask=mask, is_causal=bool(is_causal), src_key_padding_mask=src_key_padding_mask
             )
         if mask is None and src_key_padding_mask is not None and self._drops_padding(src):
             padding = src_key_padding_mask != 0

@@ -18,7 +18,7 @@ def _range(start: Any, end: Any, step: Any = 1, *, dtype: Any = None, xp: Any = 
     """start, start + step, … up to `end`, which is among them; deprecated, with a warning. The default dtype is a float."""
     warn_program(
         "torch.range is deprecated and will be removed in a future release because its behavior is inconsistent with "
-        "Python's range builtin. Instead, use torch.arange, which produces values in [start, end).",
+        "Python's range builtin. Instead, use torch.arange, which produces values in [start, end)."
     )
     start, end, step = number(start), number(end), number(step)
     if step == 0:

@@ -127,6 +127,6 @@ def resize_out(name: str, out: Tensor, shape: tuple[int, ...], warns: bool = Tru
         warn_program(
             f"{name}(): an output with one or more elements was resized since it had shape {list(out.shape)}, "
             f"which does not match the required output shape {list(shape)}. Give an empty tensor or one "
-            "of the right shape.",
+            "of the right shape."
         )
     out._array = out.detach().resize_(shape)._array

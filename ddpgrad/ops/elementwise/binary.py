@@ -138,10 +138,7 @@ def _share(F: Any, a: Any, b: Any, g: Any) -> Any:
 
 
 @primitive(
-    grads={
-        "input": lambda F, g: g,
-        "other": lambda F, g, input, other: -g * F.floor_divide(input, other),
-    },
+    grads={"input": lambda F, g: g, "other": lambda F, g, input, other: -g * F.floor_divide(input, other)},
     promotion="ordered",
     samples=two(0.6, 5.0),
     reference=np.remainder,

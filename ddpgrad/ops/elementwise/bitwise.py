@@ -134,10 +134,7 @@ def heaviside(F: Any, input: Tensor, values: Tensor) -> Tensor:
 
 
 @op(
-    grads={
-        "input": lambda F, g, other: g * F.exp2(other),
-        "other": lambda F, g, out: g * out * math.log(2),
-    },
+    grads={"input": lambda F, g, other: g * F.exp2(other), "other": lambda F, g, out: g * out * math.log(2)},
     promotion="float",
     samples=tensors,
     reference=lambda x, n: x * np.exp2(n),

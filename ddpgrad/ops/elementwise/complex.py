@@ -62,12 +62,7 @@ def _real(input: Tensor) -> Tensor:
 
 
 @primitive(
-    public=_real,
-    grads={"input": lambda F, g: g},
-    samples=one(),
-    reference=np.real,
-    view=True,
-    method=False,
+    public=_real, grads={"input": lambda F, g: g}, samples=one(), reference=np.real, view=True, method=False
 )
 def real(F: Any, input: Tensor) -> Tensor:
     """The real parts."""

@@ -101,23 +101,13 @@ scaled_modified_bessel_k0 = _function("scaled_modified_bessel_k0", None, "k0e", 
 scaled_modified_bessel_k1 = _function("scaled_modified_bessel_k1", None, "k1e", 0.2, 3.0)
 
 
-@primitive(
-    promotion="float",
-    samples=one(-8.0, 3.0),
-    reference=lambda x: _scipy("airy")(x)[0],
-    method=False,
-)
+@primitive(promotion="float", samples=one(-8.0, 3.0), reference=lambda x: _scipy("airy")(x)[0], method=False)
 def airy_ai(F: Any, input: Tensor) -> Tensor:
     """Airy's function Ai."""
     ...
 
 
-@op(
-    promotion="float",
-    samples=one(-8.0, 8.0),
-    reference=lambda x: _scipy("spherical_jn")(0, x),
-    method=False,
-)
+@op(promotion="float", samples=one(-8.0, 8.0), reference=lambda x: _scipy("spherical_jn")(0, x), method=False)
 def spherical_bessel_j0(F: Any, input: Tensor) -> Tensor:
     """sin(x) / x, and 1 at 0."""
     x: Any = input

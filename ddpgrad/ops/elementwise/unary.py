@@ -269,9 +269,7 @@ def hardtanh_backward(F: Any, g: Any, input: Any, min_val: Any, max_val: Any) ->
 
 
 @primitive(
-    grads={
-        "input": lambda F, g, input: F.where(F.isfinite(input), g, F.full_like(g, 0)),
-    },
+    grads={"input": lambda F, g, input: F.where(F.isfinite(input), g, F.full_like(g, 0))},
     samples=calls((), (0.5, 1.0, -1.0)),
     reference=lambda x, *values: np.nan_to_num(x, *values),
     inplace=True,

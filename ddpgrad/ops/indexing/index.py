@@ -178,10 +178,7 @@ def _index_put(input: Tensor, indices: Any, values: Tensor, accumulate: bool = F
 
 @primitive(
     public=_index_put,
-    grads={
-        "input": lambda F, g, index: F.index_put(g, index, 0.0),
-        "value": _index_put_value_rule,
-    },
+    grads={"input": lambda F, g, index: F.index_put(g, index, 0.0), "value": _index_put_value_rule},
     adapt=_adapt_index_put,
     samples=lambda rng: [
         ((rng.standard_normal((3, 4)), slice(1, None), rng.standard_normal((2, 4))), {}),

@@ -30,7 +30,7 @@ def raw_index(input: Tensor, index: Any, ndim: int | None = None) -> Any:
     """
     if isinstance(index, list) and any(map(_is_several, index)):
         warn_program(
-            "Using a non-tuple sequence for multidimensional indexing is deprecated; use x[tuple(seq)] instead of x[seq].",
+            "Using a non-tuple sequence for multidimensional indexing is deprecated; use x[tuple(seq)] instead of x[seq]."
         )
         index = tuple(index)
     if not isinstance(index, tuple):

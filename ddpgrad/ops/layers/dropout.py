@@ -85,10 +85,7 @@ def dropout(F: Any, input: Tensor, p: float = 0.5, source: Any = None) -> Tensor
     return F.dropout_backward(input, source, p), source  # type: ignore[return-value]
 
 
-@op(
-    grads={"g": lambda F, g, mask, p: F.dropout_backward(g, mask, p)},
-    method=False,
-)
+@op(grads={"g": lambda F, g, mask, p: F.dropout_backward(g, mask, p)}, method=False)
 def dropout_backward(F: Any, g: Tensor, mask: Any, p: float) -> Tensor:
     """The gradient let through where `mask` is set."""
     mask = mask._array if isinstance(mask, Tensor) else mask

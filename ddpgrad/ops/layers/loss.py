@@ -213,12 +213,7 @@ def _np_nll(x: Any, t: Any, weight: Any = None, ignore_index: int = -100, reduct
     grad_name="NllLossBackward0",
 )
 def nll_loss_rows(
-    F: Any,
-    input: Tensor,
-    target: Any,
-    weight: Any = None,
-    ignore_index: int = -100,
-    reduction: str = "mean",
+    F: Any, input: Tensor, target: Any, weight: Any = None, ignore_index: int = -100, reduction: str = "mean"
 ) -> Tensor:
     """-input (N, C) at the classes `target` (N,), weighted and reduced."""
     _require_classes(target, input.shape[1], ignore_index)

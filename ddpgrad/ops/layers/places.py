@@ -43,9 +43,7 @@ def _reference(g: Any, index: Any, size: int) -> Any:
 @op(
     grads={"g": lambda F, g, index: F.take_places(g, index)},
     adapt=lambda g, index, size: (g, _raw(index), size),
-    samples=lambda rng: [
-        ((rng.standard_normal((2, 3, 4)), np.array([[0, 4, 4, 1], [3, 3, 3, 2]]), 5), {}),
-    ],
+    samples=lambda rng: [((rng.standard_normal((2, 3, 4)), np.array([[0, 4, 4, 1], [3, 3, 3, 2]]), 5), {})],
     reference=_reference,
     method=False,
 )

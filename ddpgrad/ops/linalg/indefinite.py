@@ -15,10 +15,7 @@ from .systems import raise_if_failed, require_square
 
 
 @primitive(
-    outputs=3,
-    extras=("pivots", "info"),
-    grads={"A": no_rule("linalg_ldl_factor_ex: self")},
-    method=False,
+    outputs=3, extras=("pivots", "info"), grads={"A": no_rule("linalg_ldl_factor_ex: self")}, method=False
 )
 def ldl_factor(F: Any, A: Tensor, hermitian: bool) -> tuple[Tensor, Tensor, Tensor]:
     """LAPACK's compact L and D of the lower triangles of A (..., n, n), its pivots, and which element of D is 0."""

@@ -144,9 +144,7 @@ def _adapt_det(A: Tensor) -> tuple[Tensor]:
 
 
 @primitive(
-    grads={
-        "A": lambda F, g, A: F.unsqueeze(F.unsqueeze(g, -1), -1) * F.cofactors(A) if A.shape[-1] else A,
-    },
+    grads={"A": lambda F, g, A: F.unsqueeze(F.unsqueeze(g, -1), -1) * F.cofactors(A) if A.shape[-1] else A},
     adapt=_adapt_det,
     samples=lambda rng: [((rng.standard_normal((3, 3)),), {}), ((rng.standard_normal((2, 2, 2)),), {})],
     reference=np.linalg.det,

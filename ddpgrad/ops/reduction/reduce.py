@@ -245,10 +245,7 @@ def extremum_rule(F: Any, g: Any, out: Any, input: Any, dim: Dim, keepdim: bool)
 
 
 @primitive(
-    grads={"input": extremum_rule},
-    adapt=_nonempty("amax"),
-    samples=reductions,
-    reference=over(np.max),
+    grads={"input": extremum_rule}, adapt=_nonempty("amax"), samples=reductions, reference=over(np.max)
 )
 def amax(F: Any, input: Tensor, dim: Dim = None, keepdim: bool = False) -> Tensor:
     """The largest element over `dim` (all by default)."""
@@ -256,10 +253,7 @@ def amax(F: Any, input: Tensor, dim: Dim = None, keepdim: bool = False) -> Tenso
 
 
 @primitive(
-    grads={"input": extremum_rule},
-    adapt=_nonempty("amin"),
-    samples=reductions,
-    reference=over(np.min),
+    grads={"input": extremum_rule}, adapt=_nonempty("amin"), samples=reductions, reference=over(np.min)
 )
 def amin(F: Any, input: Tensor, dim: Dim = None, keepdim: bool = False) -> Tensor:
     """The smallest element over `dim` (all by default)."""

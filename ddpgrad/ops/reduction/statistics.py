@@ -35,7 +35,7 @@ def _moments(F: Any, input: Any, dim: Dim, correction: float, keepdim: bool) -> 
         return F.asarray(squares / freedom), centre
     warn_program(
         "var(): degrees of freedom is <= 0. Correction should be strictly less than the reduction factor (input numel "
-        "divided by output numel).",
+        "divided by output numel)."
     )
     with np.errstate(divide="ignore", invalid="ignore"):
         return F.asarray(squares / 0), centre

@@ -91,10 +91,7 @@ def _indices(name: str, find: Any) -> Any:
     return asking_modes(indices)
 
 
-tril_indices, triu_indices = (
-    _indices("tril_indices", _lower),
-    _indices("triu_indices", _upper),
-)
+tril_indices, triu_indices = (_indices("tril_indices", _lower), _indices("triu_indices", _upper))
 
 
 def _two_dims(name: str, dim1: int, dim2: int, ndim: int) -> tuple[int, int]:

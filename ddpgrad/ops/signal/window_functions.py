@@ -40,13 +40,7 @@ def bessel(beta: float) -> Formula:
 
 
 def _window(
-    name: str,
-    length: int,
-    periodic: bool,
-    formula: Formula,
-    dtype: Any,
-    device: Any,
-    requires_grad: bool,
+    name: str, length: int, periodic: bool, formula: Formula, dtype: Any, device: Any, requires_grad: bool
 ) -> Tensor:
     target = dtypes.get_default_dtype() if dtype is None else dtypes.of(dtype)
     if not target.is_floating_point:

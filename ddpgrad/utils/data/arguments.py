@@ -10,11 +10,7 @@ from typing import Any
 
 
 def check_workers(
-    num_workers: int,
-    timeout: float,
-    prefetch_factor: int | None,
-    persistent_workers: bool,
-    context: Any,
+    num_workers: int, timeout: float, prefetch_factor: int | None, persistent_workers: bool, context: Any
 ) -> None:
     """Refuse impossible numbers, and options that only workers can fulfil."""
     if num_workers < 0:

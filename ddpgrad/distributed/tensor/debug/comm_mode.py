@@ -13,10 +13,7 @@ from typing import Any, Self
 from ....autograd import engine
 from ....core import spans
 from ....core.tensor import Tensor
-from ....nn.modules.module import (
-    Module,
-    register_module_forward_pre_hook,
-)
+from ....nn.modules.module import Module, register_module_forward_pre_hook
 from ....utils._pytree import tree_iter
 from ...collective_ops import CollectiveOp, op
 from ..dtensor import DTensor
