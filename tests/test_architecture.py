@@ -60,7 +60,7 @@ ROOMS = {
         ["group_methods", "older_names"],
         ["ddp", "nn"],
         ["fsdp", "functional_collectives", "_composable"],
-        ["algorithms"],
+        ["algorithms", "pipelining"],
         ["checkpoint"],
         ["fsdp.fully_sharded_data_parallel"],
     ],

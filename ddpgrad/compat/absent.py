@@ -74,6 +74,13 @@ SHARDINGS = Part(
 )
 """Names of `torch.distributed.tensor.experimental`."""
 
+PIPELINES = Part(
+    "make a PipelineStage of each part of the model, and run them by Schedule1F1B or ScheduleInterleaved1F1B",
+    "Pipe SplitPoint build_stage pipe_split pipeline ScheduleDualPipeV ScheduleInterleavedZeroBubble ScheduleZBVZeroBubble "
+    "_PipelineScheduleRuntime",
+)
+"""Names of `torch.distributed.pipelining`."""
+
 SCALED = Part(
     "there are no products of scaled floats of 8 bits here",
     "ScalingType SwizzleType scaled_grouped_mm scaled_mm",
@@ -134,7 +141,7 @@ PACKAGES = {
     "_C._functorch": "the functions of torch.func work on plain tensors",
     "distributed._composable_state distributed._shard distributed.fsdp._common_utils distributed.fsdp._flat_param "
     "distributed.fsdp._fully_shard distributed.fsdp._init_utils distributed.fsdp._runtime_utils "
-    "distributed.fsdp._traversal_utils distributed.pipelining": _SHARDS,
+    "distributed.fsdp._traversal_utils": _SHARDS,
     "cuda.comm nn.parallel._functions nn.parallel.comm nn.parallel.parallel_apply nn.parallel.replicate": _ONE_DEVICE,
     "distributed._symmetric_memory": "ranks talk by collectives and send/recv here, not by shared memory of GPUs",
     "distributed.autograd distributed.rpc": _RPC,
@@ -298,6 +305,10 @@ PyTorchFileReader, PyTorchFileWriter = stand_ins("", READERS).values()
 (HigherOrderOperator,) = stand_ins("_ops", HIGHER_ORDER).values()
 LocalStateDictConfig, LocalOptimStateDictConfig = stand_ins("distributed.fsdp", FSDP).values()
 ScalingType, SwizzleType, scaled_grouped_mm, scaled_mm = stand_ins("nn.functional", SCALED).values()
+(
+    Pipe, SplitPoint, build_stage, pipe_split, pipeline, ScheduleDualPipeV, ScheduleInterleavedZeroBubble, ScheduleZBVZeroBubble,
+    _PipelineScheduleRuntime,
+) = stand_ins("distributed.pipelining", PIPELINES).values()  # fmt: skip
 context_parallel, register_sharding = stand_ins("distributed.tensor.experimental", SHARDINGS).values()
 (
     IterDataPipe, ManagerWatchdog, MapDataPipe, _InfiniteConstantSampler, _IterableDatasetStopIteration, _ResumeIteration,
