@@ -92,7 +92,7 @@ from .core.storage import (
     CharStorage as CharStorage, ComplexDoubleStorage as ComplexDoubleStorage,
     ComplexFloatStorage as ComplexFloatStorage, DoubleStorage as DoubleStorage, FloatStorage as FloatStorage,
     HalfStorage as HalfStorage, IntStorage as IntStorage, LongStorage as LongStorage, ShortStorage as ShortStorage,
-    TypedStorage as TypedStorage, UntypedStorage as UntypedStorage,
+    StorageBase as StorageBase, TypedStorage as TypedStorage, UntypedStorage as UntypedStorage,
 )
 from .core.tensor import Size as Size, Tensor as Tensor
 from .cuda import Event as Event, OutOfMemoryError as OutOfMemoryError, Stream as Stream

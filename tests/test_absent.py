@@ -36,6 +36,7 @@ def test_every_name_of_an_absent_module_refuses_to_be_used(name):
 
 
 def test_absent_names_of_modules_that_are_there_refuse_to_be_used():
+    assert importlib.import_module("ddpgrad._guards").active_fake_mode() is None
     for use in (lambda: torch.nn.CrossMapLRN2d(3), lambda: torch.jit._get_trace_graph(torch.nn.ReLU(), ())):
         with pytest.raises(NotImplementedError, match="ddpgrad has none"):
             use()

@@ -121,7 +121,10 @@ def test_a_transform_with_an_inverse_is_copied_and_pickled_with_one_of_its_own()
     half = law.icdf(t.tensor(0.5))  # which makes the inverse
     assert t.equal(pickle.loads(pickle.dumps(law)).icdf(t.tensor(0.5)), half)
     affine = d.transforms.AffineTransform(1.0, 2.0)
+    # torchrl's transforms keep the inverse where PyTorch does.
+    assert affine._inv is None and d.ExpTransform()._cached_x_y == (None, None)
     inverse, other = affine.inv, copy.deepcopy(affine)
+    assert affine._inv() is inverse and copy.copy(inverse).inv is affine
     assert inverse is affine.inv and other.inv is not inverse and other.inv.inv is other
 
 

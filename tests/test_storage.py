@@ -28,6 +28,8 @@ def test_a_storage_is_the_memory_of_a_tensor_and_its_views():
 
 
 def test_what_a_storage_cannot_do_is_refused():
+    assert isinstance(torch.ones(2).untyped_storage(), torch.StorageBase)
+    assert not isinstance(torch.ones(2), torch.StorageBase)
     storage = torch.ones(3).untyped_storage()
     with pytest.raises(IndexError):
         storage[12]

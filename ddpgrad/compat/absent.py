@@ -201,6 +201,10 @@ def _no(*args: Any, **kwargs: Any) -> bool:
     return False
 
 
+def _nothing(*args: Any, **kwargs: Any) -> None:
+    """None: there is no mode of that kind."""
+
+
 def _register(*args: Any, **kwargs: Any) -> Any:
     """A function that was given alone, as by a decorator, or else a decorator; neither changes the function."""
     alone = len(args) == 1 and not kwargs and isinstance(args[0], FunctionType | type)
@@ -261,7 +265,7 @@ class Blank(ModuleType):
 
     A name in small letters may be a module or a function, so its stand-in is another Blank, and to call one is an error,
     or makes a function that is one, as it may be a decorator of a library that is being imported;
-    but a question, `is_it` or `has_it`, is answered with False, and what is given to a `register_it` is never asked for.
+    but a question, `is_it` or `has_it`, is answered with False, `active_it` and `detect_it` with None, and what is given to a `register_it` is never asked for.
     """
 
     def __init__(self, name: str, why: str) -> None:
@@ -288,6 +292,8 @@ class Blank(ModuleType):
             value = _stand_in(self._called, name, "", self._why)
         elif _QUESTION.search(name):
             value = _no
+        elif name.startswith(("active_", "detect_")):
+            value = _nothing
         else:
             value = sys.modules.get(f"{self.__name__}.{name}") or Blank(f"{self.__name__}.{name}", self._why)
         setattr(self, name, value)

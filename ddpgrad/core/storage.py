@@ -211,6 +211,9 @@ class UntypedStorage:
         return f"{numbers}\n[torch.storage.UntypedStorage(device={self.device}) of size {len(self)}]"
 
 
+StorageBase = UntypedStorage  # the name by which programs ask with isinstance
+
+
 class TypedStorage:
     """The memory that a tensor and its views share, in elements of one dtype; or new memory of so many elements.
 

@@ -1,18 +1,31 @@
-"""Trees: nested tuples, lists and dictionaries, flattened into leaves and rebuilt."""
+"""Trees: nested tuples, lists, dictionaries and registered containers, flattened into leaves and rebuilt."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ..utils.tree_nodes import SUPPORTED_NODES
+
 Rebuild = Callable[[Sequence[Any]], Any]
+
+
+def is_batch(leaf: Any) -> bool:
+    """Whether `leaf` is a collection with batch dimensions, such as a TensorDict, which vmap takes as it takes a tensor."""
+    return hasattr(type(leaf), "_add_batch_dim")
 
 
 def flatten(tree: Any) -> tuple[list[Any], Rebuild]:
     """The leaves of `tree` from left to right, and a function that makes such a tree of as many other leaves."""
-    if isinstance(tree, dict):
+    if is_batch(tree):
+        return [tree], lambda leaves: leaves[0]
+    if (node := SUPPORTED_NODES.get(type(tree))) is not None:
+        children, context = node.flatten_fn(tree)
+        children = list(children)
+        make: Callable[[list[Any]], Any] = lambda values: node.unflatten_fn(values, context)  # noqa: E731
+    elif isinstance(tree, dict):
         keys, children = list(tree), list(tree.values())
-        make: Callable[[list[Any]], Any] = lambda values: type(tree)(zip(keys, values, strict=True))  # noqa: E731
+        make = lambda values: type(tree)(zip(keys, values, strict=True))  # noqa: E731
     elif isinstance(tree, (tuple, list)):
         children = list(tree)
         named = hasattr(tree, "_fields")

@@ -12,7 +12,7 @@ from ..core.modes import at_once as within
 from . import at_once
 from .closure import tensors_from_outside
 from .levels import Mapping, Randomness, entered
-from .trees import flatten, spread
+from .trees import flatten, is_batch, spread
 
 
 def vmap(
@@ -63,7 +63,7 @@ def _at_once(
     draws: Randomness, out_dims: Any, chunk: int,
 ) -> Any:  # fmt: skip
     """The results of one call for all examples, or of one for each `chunk` of them."""
-    if min(chunk, count) < 2:
+    if min(chunk, count) < 2 or any(map(is_batch, leaves)):
         raise NotMapped
     found: list[list[Any]] = []
     result, to = None, []
@@ -86,7 +86,9 @@ def _loop(
 ) -> Any:  # fmt: skip
     """The results of calls for each example, one after another."""
     whole = [x for x, d in zip(leaves, dims, strict=True) if d is None]
-    own = {id(x._versions) for x, d in zip(leaves, dims, strict=True) if d is not None}
+    own = {
+        id(x._versions) for x, d in zip(leaves, dims, strict=True) if d is not None and isinstance(x, Tensor)
+    }
     shared = [
         x
         for x in (*whole, *tensors_from_outside(func))
@@ -98,7 +100,7 @@ def _loop(
         draws.again()
         # Without examples, one of zeros tells the shapes of the results.
         example = [
-            x if d is None else x.select(d, i) if count else _zeros(x, d)
+            x if d is None else _example(x, d, i) if count else _zeros(x, d)
             for x, d in zip(leaves, dims, strict=True)
         ]
         with entered(Mapping(draws, whole, more=i + 1 < count)):
@@ -126,7 +128,7 @@ def _batch_size(name: str, leaves: list[Any], dims: list[Any]) -> int:
     for x, dim in zip(leaves, dims, strict=True):
         if dim is None:
             continue
-        if not isinstance(x, Tensor):
+        if not isinstance(x, Tensor) and not is_batch(x):
             raise ValueError(
                 f"vmap({name}): Got in_dim={dim} for an input but the input is of type {type(x)}. We cannot vmap over "
                 "non-Tensor arguments, please use None as the respective in_dim"
@@ -148,6 +150,10 @@ def _batch_size(name: str, leaves: list[Any], dims: list[Any]) -> int:
     return sizes[0]
 
 
+def _example(x: Any, dim: int, i: int) -> Any:
+    return x.select(dim, i) if isinstance(x, Tensor) else x[(slice(None),) * (dim % x.ndim) + (i,)]
+
+
 def _zeros(x: Tensor, dim: int) -> Tensor:
     """Zeros in the shape of one example of `x`, of which there are none."""
     dim %= x.ndim
@@ -159,7 +165,7 @@ def _stacked(name: str, values: tuple[Any, ...], dim: Any, count: int) -> Any:
     if dim is None and not any(isinstance(value, Tensor) for value in values):
         return values[0]
     for value in values:
-        if not isinstance(value, Tensor):
+        if not isinstance(value, Tensor) and not is_batch(value):
             raise ValueError(
                 f"vmap({name}, ...): `{name}` must only return Tensors, got type {type(value)}. Did you mean to set "
                 "out_dims?"

@@ -1,5 +1,7 @@
 """The loop over a batch."""
 
+from __future__ import annotations
+
 import functools
 from types import SimpleNamespace
 from typing import Any
@@ -8,6 +10,7 @@ import pytest
 
 import ddpgrad as torch
 from ddpgrad.func import grad, hessian, jacfwd, vmap
+from ddpgrad.utils._pytree import SUPPORTED_NODES, register_pytree_node
 
 
 def test_dimensions():
@@ -20,6 +23,50 @@ def test_dimensions():
         {"x": b, "y": b}
     ).shape == (2, 2)
     assert vmap(vmap(lambda x: x * 2))(a).tolist() == (a * 2).tolist()
+
+
+class Pair:
+    """A container that `register_pytree_node` makes known."""
+
+    def __init__(self, first: Any, second: Any) -> None:
+        self.first, self.second = first, second
+
+
+class Batch:
+    """Tensors with a batch dimension, as tensordict's collections are: vmap takes one as it takes a tensor."""
+
+    def __init__(self, **tensors: Any) -> None:
+        self.tensors = tensors
+
+    def _add_batch_dim(self, **options: Any) -> Any:
+        raise NotImplementedError
+
+    @property
+    def shape(self) -> Any:
+        return next(iter(self.tensors.values())).shape[:1]
+
+    ndim = 1
+
+    def __getitem__(self, index: Any) -> Batch:
+        return Batch(**{name: tensor[index] for name, tensor in self.tensors.items()})
+
+
+def test_registered_containers_and_collections_with_batch_dimensions():
+    register_pytree_node(Pair, lambda p: ([p.first, p.second], None), lambda parts, _: Pair(*parts))
+    try:
+        rows = torch.arange(6.0).reshape(3, 2)
+        out = vmap(lambda p: Pair(p.first.sum(), p.second * 2))(Pair(rows, rows[:, 0]))
+        assert out.first.tolist() == [1.0, 5.0, 9.0] and out.second.tolist() == [0.0, 4.0, 8.0]
+        slopes = torch.func.grad(lambda p: (p.first * p.second).sum())(Pair(rows, rows + 1))
+        assert torch.equal(slopes.first, rows + 1) and torch.equal(slopes.second, rows)
+    finally:
+        del SUPPORTED_NODES[Pair]
+    batch = Batch(x=rows, y=torch.ones(3))
+    assert vmap(lambda b, k: b.tensors["x"].sum() * k + b.tensors["y"], (0, None))(batch, 2.0).tolist() == [
+        3.0, 11.0, 19.0,
+    ]  # fmt: skip
+    with pytest.raises(ValueError, match="dimensionality 1"):
+        vmap(lambda b: b.tensors["y"], 1)(batch)
 
 
 def test_gradients_of_each_example():

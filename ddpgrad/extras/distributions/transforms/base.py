@@ -29,21 +29,21 @@ class Transform:
         if cache_size not in (0, 1):
             raise ValueError(f"cache_size must be 0 or 1, got {cache_size}")
         self._cache_size = cache_size
-        self._cached: tuple[Any, Any] = (None, None)
-        self._inverted: Any = None
+        self._cached_x_y: tuple[Any, Any] = (None, None)
+        self._inv: Any = None
 
     @property
     def inv(self) -> Transform:
         """The inverse, as a transform."""
-        inverted = None if self._inverted is None else self._inverted()
-        if inverted is None:
-            inverted = self._make_inverse()
-            self._inverted = weakref.ref(inverted)
-        return inverted
+        inverse = None if self._inv is None else self._inv()
+        if inverse is None:
+            inverse = self._make_inverse()
+            self._inv = weakref.ref(inverse)
+        return inverse
 
     def __getstate__(self) -> dict[str, Any]:
         """What copies and pickles take: all but the inverse, which belongs to this transform."""
-        return self.__dict__ | {"_inverted": None}
+        return self.__dict__ | {"_inv": None}
 
     def _make_inverse(self) -> Transform:
         return _InverseTransform(self)
@@ -66,16 +66,16 @@ class Transform:
     def __call__(self, x: Tensor) -> Tensor:
         if self._cache_size == 0:
             return self._call(x)
-        if x is not self._cached[0]:
-            self._cached = (x, self._call(x))
-        return self._cached[1]
+        if x is not self._cached_x_y[0]:
+            self._cached_x_y = (x, self._call(x))
+        return self._cached_x_y[1]
 
     def _inv_call(self, y: Tensor) -> Tensor:
         if self._cache_size == 0:
             return self._inverse(y)
-        if y is not self._cached[1]:
-            self._cached = (self._inverse(y), y)
-        return self._cached[0]
+        if y is not self._cached_x_y[1]:
+            self._cached_x_y = (self._inverse(y), y)
+        return self._cached_x_y[0]
 
     def _call(self, x: Tensor) -> Tensor:
         raise NotImplementedError(f"{type(self).__name__} has no _call")
@@ -109,6 +109,9 @@ class _InverseTransform(Transform):
     def __init__(self, transform: Transform) -> None:
         super().__init__(transform._cache_size)
         self._inv = transform
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__
 
     domain = same_as("_inv.codomain")
     codomain = same_as("_inv.domain")

@@ -45,7 +45,7 @@ class ComposeTransform(Transform):
 
     def _make_inverse(self) -> Transform:
         inverse = ComposeTransform([part.inv for part in reversed(self.parts)], self._cache_size)
-        inverse._inverted = weakref.ref(self)
+        inverse._inv = weakref.ref(self)
         return inverse
 
     def _event_dims(self) -> list[int]:
