@@ -1,11 +1,9 @@
 """Calls that programs of PyTorch's early years make: the same results, with a warning that says what to write."""
 
 import pytest
-import torch
 from both import LIBRARIES, agree
 
 import ddpgrad
-from ddpgrad.compat import _utils
 
 X, Y, Z = ([0.0, 1.0, 2.0], [2.0, 3.0, 4.0], [1.0, 2.0, 5.0])
 
@@ -24,15 +22,6 @@ def test_the_factor_may_come_before_the_operands(name, form):
         agree(call)
 
 
-@pytest.mark.parametrize(
-    "call", [lambda x: x.add(x, x), lambda x: x.add(1, 2, 3), lambda x: x.addcmul(x, x, x)]
-)
-def test_other_surplus_arguments_stay_errors(call):
-    for lib in LIBRARIES:
-        with pytest.raises(TypeError):
-            call(lib.tensor(X))
-
-
 def test_volatile_warns_and_has_no_effect():
     for lib in LIBRARIES:
         with pytest.warns(UserWarning, match="volatile was removed"):
@@ -40,23 +29,6 @@ def test_volatile_warns_and_has_no_effect():
         assert not x.requires_grad
         with pytest.warns(UserWarning, match="volatile was removed"):
             assert x.volatile is False
-
-
-def test_types_of_gpu_tensors_can_be_asked_for_without_a_gpu():
-    for lib in LIBRARIES:
-        x = lib.ones(2)
-        assert isinstance(x, lib.FloatTensor)
-        assert not isinstance(x, lib.cuda.FloatTensor)
-        assert x.double().type(lib.FloatTensor).dtype == lib.float32
-        if not lib.cuda.is_available():
-            assert lib.cuda.max_memory_allocated() == lib.cuda.memory_reserved() == 0
-
-
-def test_every_convolution_is_a_convnd():
-    for lib in LIBRARIES:
-        layers = (lib.nn.Conv1d(1, 1, 1), lib.nn.ConvTranspose3d(1, 1, 1), lib.nn.Linear(1, 1))
-        kind = lib.nn.modules.conv._ConvNd
-        assert [isinstance(layer, kind) for layer in layers] == [True, True, False]
 
 
 @pytest.mark.filterwarnings("ignore:.*[sS]parse")
@@ -79,28 +51,9 @@ def test_sparse_matrices_give_the_same_values_and_gradients():
     agree(run, 0.0)
 
 
-def test_many_tensors_as_one():
-    for lib, module in ((ddpgrad, _utils), (torch, torch._utils)):
-        tensors = [lib.ones(2, 3), lib.arange(4.0), lib.tensor(7.0)]
-        flat = module._flatten_dense_tensors(tensors)
-        assert flat.tolist() == [1.0] * 6 + [0.0, 1.0, 2.0, 3.0, 7.0]
-        back = module._unflatten_dense_tensors(flat * 2, tensors)
-        assert [t.tolist() for t in back] == [(t * 2).tolist() for t in tensors]
-
-
 def test_data_parallel_as_a_function_calls_the_module():
     layer = ddpgrad.nn.Bilinear(2, 3, 1)
     x, y = ddpgrad.ones(4, 2), ddpgrad.ones(4, 3)
     assert ddpgrad.equal(ddpgrad.nn.parallel.data_parallel(layer, (x, y)), layer(x, y))
     with pytest.raises(NotImplementedError, match="2 devices"):
         ddpgrad.nn.parallel.data_parallel(layer, (x, y), [0, 1])
-
-
-def test_members_can_be_asked_for_by_hand():
-    for lib in LIBRARIES:
-        module = lib.nn.BatchNorm1d(2)
-        module.add_module("inner", lib.nn.Linear(2, 2))
-        for name in ("inner", "weight", "running_mean"):
-            assert module.__getattr__(name) is getattr(module, name)
-        with pytest.raises(AttributeError, match="no attribute 'other'"):
-            module.__getattr__("other")

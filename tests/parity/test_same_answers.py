@@ -6,6 +6,7 @@ A line for what PyTorch's own unit tests ask and no table of operators has. Its 
 import copy
 import importlib
 import io
+import os
 import pickle
 import tempfile
 import zipfile
@@ -128,6 +129,67 @@ x = torch.linspace(-2, 2, 99).bfloat16(); y = torch.linspace(1, 3, 99).half(); r
 m = nn.ConvTranspose2d(2, 3, 1, output_padding=1, dilation=2); x = torch.ones(2, 2, 4, 4, requires_grad=True); m(x).sum().backward(); [m(x).shape, x.grad.shape, m.weight.grad[0, 0]]
 x = torch.ones(0, 2, 6, 6, 6, requires_grad=True); y = F.max_pool3d(x, 2); y.sum().backward(); [y.shape, x.grad.shape]
 import warnings; warnings.simplefilter("error", RuntimeWarning); r = [torch.ones(0).mean(), torch.ones(1).std(), torch.ones(2, 1).var(1), torch.ones(2).var(0, correction=3)]; r
+d = "bool uint8 int32 int64 float16 bfloat16 float32 float64 complex64 complex128".split(); [told(getattr(prims, f"{n}_dtype"), getattr(torch, k)) for n in "is_boolean is_integer is_float is_complex is_low_precision is_grad corresponding_real".split() for k in d]
+d = "bool uint8 int32 int64 bfloat16 float32 float64 complex64 complex128".split(); [told(getattr(prims, n), getattr(torch, k)) for n in ("dtype_to_type", "get_computation_dtype", "corresponding_complex_dtype", "dtype_or_default") for k in d]
+[told(prims.type_to_dtype, kind) for kind in (bool, int, float, complex, str)]
+[told(prims.canonicalize_dim, *a) for a in ((3, -1), (3, 2), (3, 3), (0, -1), (0, 1), (-1, 0), (0, 0, False))] + [prims.canonicalize_dims(4, (-1, 0))]
+[[prims.make_contiguous_strides_for(s, r), prims.is_contiguous(torch.zeros(s).mT if len(s) == 2 else torch.zeros(s))] for s in ((), (5,), (2, 3), (0, 3), (2, 3, 4)) for r in (True, False)]
+turns = [lambda x: x, lambda x: x.transpose(1, 2) if x.ndim > 2 else x.t(), lambda x: x.movedim(1, -1)]; shapes = [(2, 3, 4, 5), (2, 1, 4, 5), (2, 3, 1, 1), (1, 1, 1, 1), (0, 3, 4, 4), (2, 3, 2, 2, 2), (2, 3)]; [told(prims.suggest_memory_format, x) for s in shapes for turn in turns for x in (turn(torch.ones(s)), turn(torch.ones(s)).movedim(-1, 1))]
+values = [0, 0.5, 999, 1000, 12345.6, 1e6, 3 * 1024**2, 5 * 1024**3]; [[times._format_time(v), times._format_memory(int(v))] for v in values]
+p = torch.autograd.profiler.profile(); p.__enter__(); torch.zeros(2).add(1); p.__exit__(None, None, None); [isinstance(p.function_events, times.EventList), all(isinstance(e, times.FunctionEvent) for e in p.function_events)]
+here = os.path.dirname(os.path.dirname(torch.__file__)); [internal.get_file_path("a", "b") == os.path.join(here, "a", "b"), internal.get_file_path_2(here, "b") == os.path.join(here, "b"), internal.resolve_library_path("/tmp/.."), internal.TEST_MASTER_ADDR, internal.TEST_MASTER_PORT]
+made = internal.get_writable_path("/proc/none/file.txt"); there = os.path.isdir(made); os.rmdir(made); [there, internal.get_writable_path("/tmp")]
+[told(torch.range, *a) for a in ((0, 3), (0, 2, 0.5), (1, 0, -0.5), (2, 2), (3, 0), (0, 3, 0), (0, float("inf")), (1,))] + [told(lambda *a, d: torch.range(*a, dtype=d), 0, 3.7, d=torch.int64), told(lambda *a, d: torch.range(*a, dtype=d), 0, 3, d=torch.bool)]
+import warnings; warnings.simplefilter("error", UserWarning); torch.range(0, 3)
+x = torch.tensor([3.0, -0.1], requires_grad=True); r = [torch.frexp(x), x.frexp()]; [[isinstance(f, torch.return_types.frexp), f.exponent, torch.autograd.grad(f.mantissa.sum(), x)[0]] for f in r]
+[worker._generate_state(seed, 3) for seed in (0, 7, 2**62 + 5)]
+t = [torch.ones(1), torch.ones(2, dtype=torch.float64), torch.ones(3)]; g = foreach._group_tensors_by_device_and_dtype([t, [None, *t[1:]], []], True); [[str(k[1]), [len(part) for part in g[k][0]], g[k][1]] for k in sorted(g, key=str)]
+known = weak.WeakIdKeyDictionary(); key, other = torch.ones(2), torch.ones(2); known[key], known[other] = 1, 2; r = [known[key], other in known, torch.ones(2) in known, [k is key for k in known]]; del key, known[other]; [r, len(known)]
+torch.manual_seed(5); [importlib.import_module(f"{torch.__name__}.random").default_generator.initial_seed(), torch.random.default_generator.initial_seed(), torch.default_generator.initial_seed()]
+c = getattr(torch.backends, "__allow_nonbracketed_mutation")(); c.__enter__(); frozen = torch.backends.flags_frozen(); torch.backends.cudnn.benchmark = False; c.__exit__(None, None, None); frozen
+Mine = type("Mine", (torch.Tensor,), {}); x = torch.ones(2); m = torch.Tensor._make_subclass(Mine, x, True); r = [type(m) is Mine, m.requires_grad, m.is_leaf]; m.requires_grad_(False)[0] = 5.0; [r, x]
+[torch._C._is_tracing(), torch.cuda._is_in_bad_fork(), importlib.import_module(f"{torch.__name__}._C._functorch").is_batchedtensor(torch.ones(1)), issubclass(torch.jit.TracerWarning, Warning), issubclass(importlib.import_module(f"{torch.__name__}._dynamo.exc").TorchDynamoException, Exception)]
+numbers = [0, -1, 300, 2.7, -3.5, True, float("nan"), float("inf"), 1e20]; ways = [lambda n, k: torch.tensor([n], dtype=k), lambda n, k: torch.full((2,), n, dtype=k), lambda n, k: torch.zeros(2, dtype=k).fill_(n), lambda n, k: torch.zeros(2, dtype=k).masked_fill(torch.tensor([True, False]), n)]; [told(way, n, k) for n in numbers for k in (torch.uint8, torch.int8, torch.int32, torch.int64) for way in ways]
+m = torch.zeros(2, 4); row, column, empty = m[0], m.t()[1:, 0], torch.zeros(0); torch.add(torch.arange(2.0), 1, out=row); torch.mm(torch.eye(2), torch.eye(2), out=column); torch.add(torch.arange(2.0), 1, out=empty); [m, row, column, empty]
+import warnings; warnings.simplefilter("error", UserWarning); torch.add(torch.arange(2.0), 1, out=torch.zeros(2, 4)[0])
+[repr(torch.zeros(2, 3, 4).shape[1:]), repr(torch.zeros(3).shape + (2,)), repr(torch.zeros(3).shape + torch.zeros(2, 3).shape[:1]), repr(torch.zeros(3).shape * 2), torch.zeros(2, 3, 4).shape[1:].numel()]
+[[torch.zeros(1, dtype=kind).dtype for kind in (bool, int, float, complex)], repr(torch.finfo(torch.bfloat16)), repr(torch.finfo(torch.float64)), repr(torch.iinfo(torch.int16)), torch.float64.to_complex(), torch.complex64.to_real(), torch.can_cast(torch.int8, torch.uint8)]
+[torch.arange(6.0).reshape(1, 2, 3).unsqueeze(0).stride(), torch.from_dlpack(torch.utils.dlpack.to_dlpack(torch.zeros(2, 3).t())).add_(1), copy.deepcopy(torch.ones(2, requires_grad=True)).requires_grad]
+[torch.sigmoid(torch.tensor([2.0, -3.0], dtype=torch.float16)), torch.ones(3, 4)[:, [0, 2]].view(-1), [name in dir(torch.zeros(2)) for name in ("__cuda_array_interface__", "shape", "imag")]]
+float(torch.zeros(2))
+torch.ones(2, dtype=torch.complex64).max()
+torch.ones(2, dtype=torch.complex64).sort()
+torch.ones(2, dtype=torch.int64).softmax(0)
+torch.ones(2, dtype=torch.uint8) ** -1
+torch.arange(3, dtype=torch.bool)
+torch.zeros(2, 3).gather(1, torch.tensor([[3], [0]]))
+torch.zeros(2, 3).scatter_add(1, torch.tensor([[-1], [0]]), torch.ones(2, 1))
+x = torch.empty(2, 4, 6, device="meta"); made = [x.transpose(0, 1) + 1, x.permute(2, 0, 1).exp(), x.transpose(0, 2).contiguous(), x[:, ::2, 1:], x.transpose(0, 1).reshape(4, -1), x.expand(5, 2, 4, 6).sum(0), x.unfold(1, 2, 1), x.transpose(0, 2).clone(), x.transpose(0, 2).to(torch.float64), torch.cat([x, x], 1), x @ x.transpose(1, 2)]; [lies(t) for t in made]
+x = torch.empty(2, 4, 6, device="meta"); made = [x.softmax(-1), torch.zeros_like(x), x.diagonal(0, 1, 2), x.view(8, 6).t()[1:], x[:, [0, 1]], F.layer_norm(x, (6,)), F.conv1d(x, torch.empty(3, 4, 2, device="meta")), x.as_strided((2, 2), (1, 3), 5), torch.stack([x, x], -1), x.squeeze().unsqueeze(1), x.split(2, 1)[1]]; [lies(t) for t in made]
+torch.ones(2, device="meta").sum().item()
+bool(torch.ones(2, device="meta").sum())
+torch.ones(2, device="meta").tolist()
+torch.ones(2, device="meta").numpy()
+torch.ones(2, device="meta").cpu()
+torch.ones(2).copy_(torch.ones(2, device="meta"))
+torch.ones(2, device="meta").nonzero()
+x = torch.ones(2, device="meta"); x[x > 0]
+torch.ones(2, device="meta").unique()
+torch.ones(2, device="meta") + torch.ones(2)
+x = torch.ones(2, device="meta"); x.repeat_interleave(x.long())
+nn.Linear(2, 2, device="meta").to("cpu")
+nn.Linear(2, 2).load_state_dict(nn.Linear(2, 2, device="meta").state_dict())
+torch.ones(2, device="meta").__dlpack__()
+torch.ones(2, device="meta").untyped_storage()[0]
+torch.ones(2, device="meta").share_memory_()
+torch.ones(3).add(torch.ones(3), torch.ones(3))
+torch.ones(3).add(1, 2, 3)
+torch.ones(3).addcmul(torch.ones(3), torch.ones(3), torch.ones(3))
+x = torch.ones(2); [isinstance(x, torch.FloatTensor), isinstance(x, torch.cuda.FloatTensor), x.double().type(torch.FloatTensor).dtype, torch.cuda.is_available() or torch.cuda.max_memory_allocated() + torch.cuda.memory_reserved()]
+[isinstance(layer, nn.modules.conv._ConvNd) for layer in (nn.Conv1d(1, 1, 1), nn.ConvTranspose3d(1, 1, 1), nn.Linear(1, 1))]
+t = [torch.ones(2, 3), torch.arange(4.0), torch.tensor(7.0)]; flat = utils._flatten_dense_tensors(t); [flat, utils._unflatten_dense_tensors(flat * 2, t)]
+m = nn.BatchNorm1d(2); m.add_module("inner", nn.Linear(2, 2)); [m.__getattr__(name) is getattr(m, name) for name in ("inner", "weight", "running_mean")]
+nn.BatchNorm1d(2).__getattr__("other")
 """
 PLACES = {
     "nn": "nn",
@@ -137,17 +199,21 @@ PLACES = {
     "windows": "signal.windows",
     "fwAD": "autograd.forward_ad",
     "testing": "testing",
+    "prims": "_prims_common",
+    "times": "autograd.profiler_util",
+    "internal": "_utils_internal",
+    "worker": "utils.data._utils.worker",
+    "foreach": "utils._foreach_utils",
+    "weak": "utils.weak",
 }
 
 
 def _answer(line: str, library: Any) -> Any:
     names: dict[str, Any] = {
         "torch": library,
-        "copy": copy,
-        "io": io,
-        "pickle": pickle,
-        "tempfile": tempfile,
-        "zipfile": zipfile,
+        "told": _told,
+        "lies": _lies,
+        **{m.__name__: m for m in (copy, importlib, io, os, pickle, tempfile, zipfile)},
     }
     names |= {short: importlib.import_module(f"{library.__name__}.{name}") for short, name in PLACES.items()}
     names["utils"] = library._utils
@@ -160,6 +226,19 @@ def _answer(line: str, library: Any) -> Any:
         return next(
             kind for kind in type(error).__mro__ if kind.__module__ in ("builtins", "_pickle", "pickle")
         )
+
+
+def _told(function: Any, *args: Any, **options: Any) -> Any:
+    """What a function returns, or the name of its error."""
+    try:
+        return function(*args, **options)
+    except (KeyError, IndexError, RuntimeError, ValueError, TypeError) as error:
+        return type(error).__name__
+
+
+def _lies(t: Any) -> Any:
+    """How a tensor, which may be on meta, lies and prints."""
+    return [t.shape, t.stride(), t.storage_offset(), t.is_contiguous(), t.nbytes, repr(t)]
 
 
 def _is_expression(code: str) -> bool:
@@ -192,3 +271,11 @@ def test_line(line: str):
         assert isinstance(found, type) and issubclass(found, expected)
     else:
         _same(found, expected)
+
+
+@pytest.mark.parametrize("name", ["optim", "nn", "nn.functional", "distributions"])
+def test_names_are_found_in_the_dictionary_of_a_module(name: str):
+    theirs, ours = (vars(importlib.import_module(f"{t.__name__}.{name}")) for t in (oracle, ddpgrad))
+    made = {n for n, v in theirs.items() if n[0] != "_" and getattr(v, "__module__", "").startswith("torch.")}
+    here = {n for n in made if hasattr(importlib.import_module(f"ddpgrad.{name}"), n)}
+    assert len(here) > 12 and here <= ours.keys()

@@ -1,6 +1,5 @@
-"""Tensors beside PyTorch's: random indexes, memory that is shared, numbers that do not fit, shapes, conversions."""
+"""Tensors beside PyTorch's: random indexes, and memory that is shared."""
 
-import copy
 from typing import Any
 
 import numpy as np
@@ -72,66 +71,6 @@ def test_indexing(case: tuple[tuple[int, ...], list[Any]]):
     assert _outcome(ddpgrad, *case) == _outcome(torch, *case)
 
 
-NUMBERS = [0, -1, 300, 2.7, -3.5, True, float("nan"), float("inf"), 1e20]
-
-
-@pytest.mark.parametrize("dtype", ["uint8", "int8", "int32", "int64"])
-@pytest.mark.parametrize("number", NUMBERS)
-def test_numbers_in_integers(number: Any, dtype: str):
-    """What does not fit is an error in both libraries, and negative ints wrap round in unsigned types."""
-
-    def outcome(library: Any, make: Any) -> Any:
-        kind = getattr(library, dtype)
-        try:
-            return make(library, kind).tolist()
-        except RuntimeError:
-            return "error"
-
-    makers = (
-        lambda library, kind: library.tensor([number], dtype=kind),
-        lambda library, kind: library.full((2,), number, dtype=kind),
-        lambda library, kind: library.zeros(2, dtype=kind).fill_(number),
-        lambda library, kind: library.zeros(2, dtype=kind).masked_fill(library.tensor([True, False]), number),
-    )
-    for make in makers:
-        assert outcome(ddpgrad, make) == outcome(torch, make)
-
-
-def _resized_out(library: Any) -> Any:
-    """What `out=` of a wrong shape, a view, and the memory under it become."""
-    memory = library.zeros(2, 4)
-    row, column, empty = memory[0], memory.t()[1:, 0], library.zeros(0)
-    with pytest.warns(UserWarning, match="was resized since it had shape"):
-        library.add(library.arange(2.0), 1, out=row)
-    with pytest.warns(UserWarning, match="was resized since it had shape"):
-        library.mm(library.eye(2), library.eye(2), out=column)
-    library.add(library.arange(2.0), 1, out=empty)
-    return [part.tolist() for part in (memory, row, column, empty)]
-
-
-@pytest.mark.parametrize(
-    "probe",
-    [
-        lambda t: repr(t.zeros(2, 3, 4).shape[1:]),
-        lambda t: [repr(a + b) for a in (t.zeros(3).shape, (2,)) for b in (t.zeros(2, 3).shape[:1],)],
-        lambda t: repr(t.zeros(3).shape * 2),
-        lambda t: t.zeros(2, 3, 4).shape[1:].numel(),
-        lambda t: [str(t.zeros(1, dtype=kind).dtype) for kind in (bool, int, float, complex)],
-        lambda t: [repr(t.finfo(t.bfloat16)), repr(t.finfo(t.float64)), repr(t.iinfo(t.int16))],
-        lambda t: [str(t.float64.to_complex()), str(t.complex64.to_real()), t.can_cast(t.int8, t.uint8)],
-        lambda t: t.arange(6.0).reshape(1, 2, 3).unsqueeze(0).stride(),
-        lambda t: t.from_dlpack(t.utils.dlpack.to_dlpack(t.zeros(2, 3).t())).add_(1).tolist(),
-        lambda t: copy.deepcopy(t.ones(2, requires_grad=True)).requires_grad,
-        lambda t: t.sigmoid(t.tensor([2.0, -3.0], dtype=t.float16)).tolist(),
-        lambda t: t.ones(3, 4)[:, [0, 2]].view(-1).tolist(),
-        lambda t: [name in dir(t.zeros(2)) for name in ("__cuda_array_interface__", "shape", "imag")],
-        _resized_out,
-    ],
-)
-def test_behaviour(probe: Any):
-    assert probe(ddpgrad) == probe(torch)
-
-
 DTYPES = ("bool", "uint8", "int64", "float16", "bfloat16", "float32", "complex64")
 
 
@@ -153,22 +92,3 @@ def test_dlpack_shares_memory_in_both_directions(writer: Any, reader: Any, name:
     assert source.__dlpack_device__() == (1, 0)
     own = reader.from_dlpack(source.__dlpack__(copy=True))
     assert own.data_ptr() != source.data_ptr()
-
-
-@pytest.mark.parametrize(
-    ("call", "error"),
-    [
-        (lambda t: float(t.zeros(2)), ValueError),
-        (lambda t: t.ones(2, dtype=t.complex64).max(), RuntimeError),
-        (lambda t: t.ones(2, dtype=t.complex64).sort(), RuntimeError),
-        (lambda t: t.ones(2, dtype=t.int64).softmax(0), NotImplementedError),
-        (lambda t: t.ones(2, dtype=t.uint8) ** -1, RuntimeError),
-        (lambda t: t.arange(3, dtype=t.bool), NotImplementedError),
-        (lambda t: t.zeros(2, 3).gather(1, t.tensor([[3], [0]])), RuntimeError),
-        (lambda t: t.zeros(2, 3).scatter_add(1, t.tensor([[-1], [0]]), t.ones(2, 1)), RuntimeError),
-    ],
-)
-def test_errors(call: Any, error: type[Exception]):
-    for library in (ddpgrad, torch):
-        with pytest.raises(error):
-            call(library)
