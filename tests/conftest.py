@@ -32,7 +32,13 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # Tests here start processes and wait for them. They come first: what computes fills the rest.
-SLOW = ("distributed", "examples", "faults", "launcher", "test_proof.py", "test_same_bits.py")
+SLOW = (
+    "distributed", "examples", "faults", "launcher", "test_code_blocks.py", "test_proof.py", "test_same_bits.py", "test_tutorial.py"
+)  # fmt: skip
+# Files of long tests that share nothing which takes long to make. Each test of them is a worker's own work, before all others.
+SPREAD = (
+    "faults/test_campaign.py", "parity/test_distributed_judge.py", "parity/test_library_programs.py",
+)  # fmt: skip
 
 
 def _cuda_missing() -> str | None:
@@ -112,7 +118,7 @@ def _under_mpi(config: pytest.Config) -> bool:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config: pytest.Config) -> None:
-    """Spread the files over pytest-xdist's workers, one more than cores, as tests wait much of their time.
+    """Spread the files over pytest-xdist's workers, one more than cores, as tests wait much of their time, or most (`full`).
 
     Not where `-n` says how many, nor for one file, a debugger, `-s`, or under mpiexec.
     """
@@ -123,8 +129,29 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
     if not (one or option.usepdb or option.trace or option.capture == "no" or _under_mpi(config)):
         # On the stand-in a few files have nearly all tests.
         option.dist = "load" if "fakegpu" in _asked(config) else "loadfile"
-        option.numprocesses = len(os.sched_getaffinity(0)) + 1
+        option.numprocesses = len(os.sched_getaffinity(0)) + (3 if "full" in _asked(config) else 1)
         option.loadscopereorder = False
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """A worker gets a file at a time, and of those in SPREAD a test."""
+    if config.getvalue("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling
+
+    class Scheduling(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = super()._split_scope(nodeid)
+            return nodeid if file.endswith(SPREAD) else file
+
+    return Scheduling(config, log)
+
+
+def _place(item: pytest.Item) -> int:
+    """When a test's turn is: a smaller number comes first."""
+    path = item.path.relative_to(HERE)
+    return 0 if str(path) in SPREAD else 1 if path.parts[0] in SLOW else 2
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -142,7 +169,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if "fakegpu" in _asked(config) and item.get_closest_marker("gpu"):
             item.add_marker("fakegpu")
-    items.sort(key=lambda item: item.path.relative_to(HERE).parts[0] not in SLOW)
+    items.sort(key=_place)
     if _under_mpi(config) or any("::" in argument for argument in config.args):
         return
     asked = _asked(config) - ({"fakegpu"} if fakecuda.why_not() else set())

@@ -1,7 +1,7 @@
 """8 ranks, 30 steps: one hash of losses and parameters for any number of processes, and after stop and resume.
 
 By default three cases in which each model, both optimizers and three modes occur; `-m full` runs the 12 that
-have every pair of them, the 12 others, and those with micro-batches ("parts"), `fully_shard` ("sharded", and "hybrid" on a
+have every pair of them, and those with micro-batches ("parts"), `fully_shard` ("sharded", and "hybrid" on a
 mesh of 4 x 2), which has the bits of DistributedDataParallel, as captured steps have, or DiLoCo.
 """
 
@@ -23,7 +23,6 @@ import namespaces
 JOB = str(Path(__file__).parent / "jobs" / "proof.py")
 RANKS = 8
 MODELS, OPTIMIZERS, MODES = ("mlp", "cnn", "gpt"), ("sgd", "adamw"), ("plain", "accumulate", "fp16", "clip")
-ALL = tuple("-".join(case) for case in product(MODELS, OPTIMIZERS, MODES))
 PAIRS = tuple(
     f"{model}-{OPTIMIZERS[(i + j) % 2]}-{mode}"
     for (i, model), (j, mode) in product(enumerate(MODELS), enumerate(MODES))
@@ -37,7 +36,6 @@ OTHER_KINDS = (
 CORNER = PAIRS[::5]  # three models, two optimizers, three modes
 SETS = [
     pytest.param(PAIRS, id="pairs", marks=pytest.mark.full),
-    pytest.param(tuple(c for c in ALL if c not in PAIRS), id="others", marks=pytest.mark.full),
     pytest.param(OTHER_KINDS, id="other kinds", marks=pytest.mark.full),
 ]
 
@@ -63,6 +61,10 @@ def replicated(case: str) -> str:
     return f"{model}-{optimizer}-{mode or 'plain'}"
 
 
+def like_plain(case: str) -> bool:
+    return replicated(case) == "gpt-adamw-plain"
+
+
 @cache
 def one_process(cases: tuple[str, ...], folder: Path) -> dict[str, str]:
     result = run(1, cases, folder)
@@ -84,11 +86,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ("procs", "cases"),
     [
         pytest.param(2, CORNER, id="2-corner"),
-        *(
-            pytest.param(procs, *c.values, marks=c.marks, id=f"{procs}-{c.id}")
-            for procs, sets in ((2, SETS), (4, SETS[:1]), (8, SETS[1:]))
-            for c in sets
-        ),
+        # Of 4 and 2 processes the test below tells.
+        *(pytest.param(8, *c.values, marks=c.marks, id=f"8-{c.id}") for c in SETS),
     ],
 )
 def test_number_of_processes(procs: int, cases: tuple[str, ...], folder: Path, tmp_path: Path):
@@ -114,9 +113,10 @@ def two_hosts() -> Iterator[namespaces.Box]:
 @pytest.mark.parametrize(
     ("transport", "cases"),
     [
-        *(pytest.param("hierarchical", *c.values, id=f"hierarchical-{c.id}") for c in SETS),
+        pytest.param("hierarchical", CORNER, id="hierarchical-corner"),
+        pytest.param("hierarchical", OTHER_KINDS, id="hierarchical-other kinds"),
         pytest.param("mpi", CORNER, id="by-mpi-corner"),
-        pytest.param("mpi", OTHER_KINDS, id="by-mpi-other kinds"),
+        pytest.param("mpi", tuple(filter(like_plain, OTHER_KINDS)), id="by-mpi-other kinds"),
     ],
 )
 def test_two_hosts(

@@ -63,7 +63,7 @@ class Job:
     def ended(self) -> list[Ended]:
         results = []
         for process in self.processes:
-            output, _ = process.communicate(timeout=30 * patience())
+            output, _ = process.communicate(timeout=60 * patience())
             results.append(Ended(process.returncode, output))
         left = [name for name in os.listdir("/dev/shm") if self.token in name]
         assert left == [], "segments stayed behind"
@@ -116,7 +116,7 @@ def mpi_job():
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=30 * patience(),
+            timeout=60 * patience(),
             check=False,
         )
         return Ended(done.returncode, done.stdout)

@@ -51,6 +51,7 @@ def campaign(tmp_path_factory):
 STEP = ("forward", "backward", "mid-bucket", "optimizer", "save")
 PHASES = ("import", "init", *STEP, "shutdown")
 HOSTING = ("procs", "one process", "mpi")
+SIGNALS = ("SIGINT", "SIGTERM", "SIGUSR1")
 CHOSEN = [  # mode, ranks, fault, phase, rank, restarts
     ("processes", 2, "SIGKILL", "import", 0, 1),
     ("processes", 2, "SIGKILL", "shutdown", 1, 0),
@@ -65,17 +66,15 @@ OTHERS = [
     ("mpi", 3, "exception", "step", 1, 0),
     ("debug", 4, "other op", "step", 1, 0),
     ("debug", 4, "_exit 0", "step", 1, 0),
-    *product(["processes"], [2], ["SIGKILL"], PHASES, [0, 1], [0, 1]),
-    *product(HOSTING, [4], ["SIGKILL"], ("init", *STEP), [3], [1]),
-    *product(["processes"], [2], ["_exit 0", "other shape"], ["step"], [1], [0]),
-    *product(
-        ["processes"],
-        [2],
-        ["preempted by SIGINT", "preempted by SIGTERM", "preempted by SIGUSR1"],
-        STEP,
-        [0],
-        [0],
+    # A rank that is killed: every pair of phase, rank and restarts, and every phase beside another way of hosting ranks.
+    *(("processes", 2, "SIGKILL", phase, (i + r) % 2, r) for i, phase in enumerate(PHASES) for r in (0, 1)),
+    *(
+        (mode, 4, "SIGKILL", phase, 3, 1)
+        for i, mode in enumerate(HOSTING)
+        for phase in ("init", *STEP)[i % 2 :: 2]
     ),
+    *product(["processes"], [2], ["_exit 0", "other shape"], ["step"], [1], [0]),
+    *(("processes", 2, f"preempted by {SIGNALS[i % 3]}", phase, 0, 0) for i, phase in enumerate(STEP)),
     *product(
         ["processes", "procs", "mpi"],
         [4],
