@@ -59,7 +59,7 @@ ROOMS = {
         ["agreement", "collectives", "messages", "monitored_barrier"],
         ["group_methods", "older_names"],
         ["ddp", "nn"],
-        ["fsdp", "functional_collectives", "_composable"],
+        ["fsdp", "functional_collectives", "_composable", "context_parallel"],
         ["algorithms", "pipelining"],
         ["checkpoint"],
         ["fsdp.fully_sharded_data_parallel"],

@@ -69,9 +69,7 @@ LOADERS = Part(
 )
 """Names of `torch.utils.data` and its files."""
 
-SHARDINGS = Part(
-    "what a tensor's parts compute follows from the op here", "context_parallel register_sharding"
-)
+SHARDINGS = Part("what a tensor's parts compute follows from the op here", "register_sharding")
 """Names of `torch.distributed.tensor.experimental`."""
 
 PIPELINES = Part(
@@ -315,7 +313,7 @@ ScalingType, SwizzleType, scaled_grouped_mm, scaled_mm = stand_ins("nn.functiona
     Pipe, SplitPoint, build_stage, pipe_split, pipeline, ScheduleDualPipeV, ScheduleInterleavedZeroBubble, ScheduleZBVZeroBubble,
     _PipelineScheduleRuntime,
 ) = stand_ins("distributed.pipelining", PIPELINES).values()  # fmt: skip
-context_parallel, register_sharding = stand_ins("distributed.tensor.experimental", SHARDINGS).values()
+(register_sharding,) = stand_ins("distributed.tensor.experimental", SHARDINGS).values()
 (
     IterDataPipe, ManagerWatchdog, MapDataPipe, _InfiniteConstantSampler, _IterableDatasetStopIteration, _ResumeIteration,
     _sharding_worker_init_fn,

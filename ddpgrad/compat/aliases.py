@@ -171,7 +171,10 @@ PAGES = {
     "distributed.tensor._utils": "from ..distributed.tensor.layout import compute_local_shape_and_global_offset\n"
     "from ..distributed.tensor.spec import compute_global_tensor_shape, normalize_to_torch_size",
     "distributed.tensor.experimental": "from ..distributed.tensor.overriding import implicit_replication\n"
-    "from ..distributed.tensor.local_map import local_map\nfrom ..compat.absent import context_parallel, register_sharding",
+    "from ..distributed.tensor.local_map import local_map\nfrom ..distributed.context_parallel import context_parallel\n"
+    "from ..compat.absent import register_sharding",
+    "distributed.tensor.experimental._attention": "from ..distributed.context_parallel import _cp_options, context_parallel, "
+    "context_parallel_unshard, set_rotate_method",
     "distributed.tensor.parallel.api": "from ..distributed.tensor.parallel import parallelize_module",
     "distributed.tensor.parallel.style": "from ..distributed.tensor.parallel import *\n"
     "from ..distributed.tensor import distribute_module",
