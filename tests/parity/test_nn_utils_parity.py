@@ -171,22 +171,6 @@ def test_hooks_of_all_modules_come_first() -> None:
     assert len(agree(program)) > 15
 
 
-def test_module_lists_print_repeated_layers_once() -> None:
-    def program(stack: Any) -> list[str]:
-        nn = stack.nn
-        layers = nn.ModuleList([nn.Linear(2, 2), nn.Linear(2, 2), nn.ReLU(), nn.Sequential(nn.Linear(1, 1))])
-        doubled = nn.Sequential(nn.ReLU(), nn.Tanh()) * 2
-        doubled += nn.Sequential(nn.Identity())
-        both = (
-            nn.ModuleDict({"body": layers, "none": nn.ModuleList()}),
-            doubled,
-            nn.Sequential(nn.ReLU()) + doubled,
-        )
-        return [repr(made) for made in both]
-
-    agree(program)
-
-
 @pytest.mark.parametrize("reduction", ["sum", "mean"])
 def test_gradients_of_each_example(reduction: str) -> None:
     def program(stack: Any) -> Any:

@@ -190,6 +190,20 @@ x = torch.ones(2); [isinstance(x, torch.FloatTensor), isinstance(x, torch.cuda.F
 t = [torch.ones(2, 3), torch.arange(4.0), torch.tensor(7.0)]; flat = utils._flatten_dense_tensors(t); [flat, utils._unflatten_dense_tensors(flat * 2, t)]
 m = nn.BatchNorm1d(2); m.add_module("inner", nn.Linear(2, 2)); [m.__getattr__(name) is getattr(m, name) for name in ("inner", "weight", "running_mean")]
 nn.BatchNorm1d(2).__getattr__("other")
+one, other = nn.Linear(1, 1), nn.Linear(1, 1); one.register_full_backward_hook(lambda m, gi, go: None); other.register_backward_hook(lambda m, gi, go: None); [told(one.register_backward_hook, lambda m, gi, go: None), told(other.register_full_backward_hook, lambda m, gi, go: None)]
+layer, same = nn.ReLU(inplace=True), nn.Identity(); layer.register_full_backward_hook(lambda m, gi, go: None); same.register_full_backward_hook(lambda m, gi, go: None); x = torch.ones(2, requires_grad=True) * 2; [told(layer, x), told(lambda: same(x).add_(1))]
+m = nn.Sequential(nn.BatchNorm1d(3), nn.ReLU()); m.register_state_dict_post_hook(lambda m, d, p, v: {}); told(m.state_dict)
+m = nn.Linear(2, 2); m.register_load_state_dict_post_hook(lambda m, keys: keys); [told(m.load_state_dict, m.state_dict()), told(m.load_state_dict, [])]
+m = nn.Sequential(nn.Linear(2, 3), nn.Tanh()); m.again = m[0]; copied = m._modules.copy(); m._modules["last"] = nn.ReLU(); [type(copied).__name__, list(copied), list(reversed(m._modules)), m._modules.popitem()[0], repr(m), len(list(m.modules(remove_duplicate=False)))]
+m = nn.Sequential(nn.ReLU(), nn.Tanh()); [repr(nn.ParameterList([torch.ones(2), 3, torch.ones(2, 3)])), repr(m.pop(key=0)), repr(m), repr(nn.TripletMarginWithDistanceLoss())]
+layers = nn.ModuleList([nn.Linear(2, 2), nn.Linear(2, 2), nn.ReLU(), nn.Sequential(nn.Linear(1, 1))]); m = nn.Sequential(nn.ReLU(), nn.Tanh()) * 2; m += nn.Sequential(nn.Identity()); [repr(nn.ModuleDict({"body": layers, "none": nn.ModuleList()})), repr(m), repr(nn.Sequential(nn.ReLU()) + m)]
+a, b = nn.ParameterDict({"b": torch.ones(1), "a": torch.ones(2), "c": 3}), nn.ParameterDict([("b", torch.ones(1)), ("a", torch.ones(2))]); import collections; b.update(collections.OrderedDict(z=torch.ones(1), y=torch.ones(2))); [list(a), [p.numel() for p in a.parameters()], list(b), repr(a), repr(a | b)]
+[told(lambda: nn.LazyLinear(3).weight.numel()), told(lambda: nn.LazyLinear(3).weight.shape), repr(pickle.loads(pickle.dumps(nn.LazyLinear(3))))]
+[told(nn.Embedding, 3, 4, padding_idx=5), told(nn.Hardtanh, 3, 2), told(nn.utils.parametrizations.orthogonal, nn.Linear(2, 2), "absent")]
+places = {"cuda.amp.grad_scaler": "GradScaler", "cuda.amp.autocast_mode": "autocast custom_fwd custom_bwd", "optim.adamw": "AdamW", "optim.sgd": "SGD", "optim.optimizer": "Optimizer", "nn.modules.channelshuffle": "ChannelShuffle", "nn.parallel.distributed": "DistributedDataParallel", "nn.parameter": "Parameter"}; [callable(getattr(importlib.import_module(f"{torch.__name__}.{place}"), name)) for place, names in places.items() for name in names.split()]
+places = {"distributed": "DistributedSampler", "dataloader": "DataLoader default_collate", "_utils.pin_memory": "pin_memory", "sampler": "Sampler", "dataset": "Dataset"}; [callable(getattr(importlib.import_module(f"{torch.__name__}.utils.data.{place}"), name)) for place, names in places.items() for name in names.split()]
+m = nn.modules; [kind.__name__ for kind in (m.loss.TripletMarginLoss, m.activation.MultiheadAttention, m.rnn.LSTMCell, m.conv.LazyConv2d, m.linear.LazyLinear, m.Conv2d)]
+state = nn.DataParallel(nn.Sequential(nn.Linear(1, 1))).state_dict(); nn.modules.utils.consume_prefix_in_state_dict_if_present(state, "module."); [list(state), list(state._metadata)]
 """
 PLACES = {
     "nn": "nn",
@@ -232,7 +246,7 @@ def _told(function: Any, *args: Any, **options: Any) -> Any:
     """What a function returns, or the name of its error."""
     try:
         return function(*args, **options)
-    except (KeyError, IndexError, RuntimeError, ValueError, TypeError) as error:
+    except Exception as error:
         return type(error).__name__
 
 
