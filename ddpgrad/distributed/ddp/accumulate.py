@@ -150,7 +150,7 @@ def accumulate(
     try:
         for index, given in enumerate(batches):
             micro.begin(averages, index)
-            averages.enabled = index == k - 1
+            averages.enabled, averages.awaited = index == k - 1, False
             set_rng_state(_stream(key, k * c.rank + index))
             if index:
                 _copy(before, buffers)

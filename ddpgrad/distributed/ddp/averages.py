@@ -147,6 +147,8 @@ class Averages:
         self.steps, self.error = 0, ""
         self.weights: LossWeights | None = None  # since the first use, or a `join`
         self.micro: MicroBatches | None = None  # since the first `accumulate`
+        self.awaited = False  # a forward outside `no_sync` has run, and no backward has ended since
+        self.forward_within = False  # `no_sync`: the last one
         self.finite = FiniteWatch()
         self.watch(nonfinite)
 
@@ -168,6 +170,16 @@ class Averages:
         for node, told in zip(self.accumulators, self._arrivals, strict=True):
             if node.filled is told:
                 node.filled = None
+
+    def forward_runs(self) -> None:
+        """A forward that records begins. Whether it runs within `no_sync` decides on its backward, as in PyTorch."""
+        self.awaited = self.awaited or self.enabled
+        self.forward_within = not self.enabled
+
+    @property
+    def averages_next(self) -> bool:
+        """Whether the next backward averages; that of a model whose own forward has not run, unless it is within `no_sync`."""
+        return self.awaited or (self.enabled and not self.forward_within)
 
     def memory(self, i: int) -> Tensor | None:
         """Where the gradient of parameter i has to lie; None: anywhere."""

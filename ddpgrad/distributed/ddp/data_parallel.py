@@ -223,11 +223,10 @@ class DistributedDataParallel(Module):
         if self.changes_seen != registration.changes[0]:
             self._look_again()
         model_check.check_frozen(self.frozen)
-        if self.training and self.reducer.enabled and is_grad_enabled():
-            if self.joined is None:
-                self.replica_check.after(self.reducer.steps)
-            else:
-                self.joined.begin()
+        if is_grad_enabled():
+            self.reducer.forward_runs()
+            if self.training and self.reducer.enabled:
+                self.replica_check.after(self.reducer.steps) if self.joined is None else self.joined.begin()
         if self.training or self.buffers_apart:
             self._share_buffers_for_forward()
         self.reducer.forward_began = spans.now()
@@ -277,7 +276,7 @@ class DistributedDataParallel(Module):
 
     @contextmanager
     def no_sync(self) -> Iterator[None]:
-        """Gradients of backward passes inside only add up locally; the next one outside averages the sum."""
+        """Gradients of forward passes inside only add up locally, wherever their backward runs; the next one averages the sum."""
         before, self.require_backward_grad_sync = self.require_backward_grad_sync, False
         try:
             yield

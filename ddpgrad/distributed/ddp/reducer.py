@@ -167,7 +167,7 @@ class Reducer(Averages):
     def _begin(self) -> None:
         self.ready: set[int] = set()
         self.next = 0  # the first bucket that was not handed over yet
-        self.backward_runs = False
+        self.backward_runs = self.awaited = False
         self.staged: Bucket | None = None  # on its way to the host
         if self.arrivals:
             self.arrivals = {}
@@ -186,7 +186,7 @@ class Reducer(Averages):
         if self.accumulators[i].room is not self.place[i]:
             return
         self.arrives(i)
-        if not self.enabled:
+        if not (self.backward_runs or self.averages_next):
             return
         self._enter_backward()
         if self.static is None or self.static.is_last(i):
@@ -213,7 +213,7 @@ class Reducer(Averages):
 
     def _release(self) -> None:
         """The gradient that delayed buckets wait for is there, or will not come."""
-        if self.enabled and TRIGGER not in self.ready:
+        if (self.backward_runs or self.averages_next) and TRIGGER not in self.ready:
             self._enter_backward()
             self.ready.add(TRIGGER)
             for bucket in self.buckets:
