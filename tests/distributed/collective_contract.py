@@ -67,7 +67,7 @@ def check(communicator: Communicator) -> str:
 
     for number, dtype in enumerate(DTYPES + FEW):
         kind = np.dtype(dtype).kind
-        ops = {"b": ["min", "max", "bor"], "c": ["sum", "avg"]}.get(kind)
+        ops = {"b": ["sum", "min", "max", "bor"], "c": ["sum", "avg"]}.get(kind)
         if ops is None:
             ops = ["sum", "product", "max", "bxor"] if kind in "iu" else ["sum", "avg", "product", "min"]
         # The longest is passed through shared memory in pieces, for one narrow and one wide type.

@@ -203,7 +203,7 @@ def test_a_rank_that_is_done_is_not_waited_for():
     ("call", "error", "text"),
     [
         (lambda c: c.all_reduce([1.0]), TypeError, "expected a numpy array, got list"),
-        (lambda c: c.all_reduce(np.ones(2, bool)), ValueError, "'sum' is not defined for dtype bool"),
+        (lambda c: c.all_reduce(np.ones(2, bool), "avg"), ValueError, "'avg' is not defined for dtype bool"),
         (lambda c: c.all_reduce(np.ones(2, int), "avg"), ValueError, "'avg' is not defined for dtype int64"),
         (
             lambda c: c.all_reduce(np.ones(2), "mean"),

@@ -60,7 +60,7 @@ OPS = tuple(_COMBINE)
 
 # kinds of dtype (numpy's letters; "x": a floating type of ml_dtypes) that each op accepts
 _ACCEPTS = {
-    "sum": "iufcx",
+    "sum": "biufcx",  # of booleans as in PyTorch: whether one is True
     "avg": "fcx",
     "product": "biufx",
     "min": "biufx",
@@ -106,8 +106,7 @@ def check(op: str, dtype: np.dtype, caller: str = "all_reduce") -> None:
     if accepts is None:
         raise ValueError(f"unknown reduction {op!r}; expected one of {', '.join(OPS)}")
     if _kind(dtype) not in accepts:
-        hint = "; for booleans use 'bor', 'max' or convert to an integer type" if dtype.kind == "b" else ""
-        raise ValueError(f"{caller} does not support this: {op!r} is not defined for dtype {dtype}{hint}")
+        raise ValueError(f"{caller} does not support this: {op!r} is not defined for dtype {dtype}")
 
 
 def _kind(dtype: np.dtype) -> str:
@@ -148,7 +147,7 @@ def _recipe(op: str, dtype: np.dtype, ranks: int) -> _Recipe:
         divides=op == "avg",
         quiet=ranks == 1 or dtype.kind in "biu",
         pair=ranks == 2 and not rounds and op != "avg",
-        compiled_from=compiled_from if ranks > 1 and op in ("sum", "avg") else "none",
+        compiled_from=compiled_from if ranks > 1 and op in ("sum", "avg") and dtype.kind != "b" else "none",
     )
 
 
