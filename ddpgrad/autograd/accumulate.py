@@ -67,11 +67,12 @@ class AccumulateGrad(Node):
             leaf._accumulator_hooks = self._hooks, self._prehooks = {}, {}
 
     def memory(self) -> Any:
-        """The bucket's, for the one node whose gradient is all that comes, and that nobody looks at on its way."""
+        """The bucket's, if contiguous, for the one node whose gradient is all that comes, and that nobody looks at on its way."""
         leaf = self.variable
         if self.bucket is None or leaf._grad is not None or leaf._hooks or self._hooks or self._prehooks:
             return None
-        return self.free_bucket()._array if only_misses(self) else None
+        contiguous = self.bucket._array.flags.c_contiguous
+        return self.free_bucket()._array if contiguous and only_misses(self) else None
 
     def free_bucket(self) -> Tensor:
         """The bucket's view, which is to have a first gradient: another one, where the program keeps an earlier gradient."""

@@ -79,6 +79,14 @@ def empty_in_order(like: Array, shape: Sequence[int], dtype: Any, dims: Sequence
     return dense.transpose([dims.index(d) for d in range(len(shape))])
 
 
+def shaped_like_leaf(flat: Array, leaf: Array) -> Array:
+    """A view of flat memory in the shape of `leaf`, and in its order of memory if it has no gaps."""
+    dims, shape = order_of_leaf(leaf), leaf.shape
+    if dims is None:
+        return flat.reshape(shape)
+    return flat.reshape([shape[d] for d in dims]).transpose([dims.index(d) for d in range(len(shape))])
+
+
 def is_in_order(array: Array, dims: Sequence[int]) -> bool:
     """Whether memory runs through `dims` without gaps."""
     step = array.itemsize

@@ -1,6 +1,7 @@
 """Gradients of replicas: averaged over the ranks, in buckets, also where parameters are unused."""
 
 import re
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ import ddpgrad.nn.functional as F
 from ddpgrad import nn
 from ddpgrad._C._distributed_c10d import Reducer
 from ddpgrad.distributed.utils import _sync_module_states as sync_module_states
-from ddpgrad.errors import DistributedError
+from ddpgrad.errors import DistributedError, MismatchError
 from ddpgrad.nn.parallel import DistributedDataParallel as DDP
 
 
@@ -58,6 +59,47 @@ def test_no_sync_accumulates_and_the_next_backward_averages_the_sum():
     assert not np.array_equal(local_0["0.weight"], local_1["0.weight"])
     assert_close(sum_0, gradients(alone))
     assert_close(sum_1, gradients(alone))
+
+
+def test_what_a_forward_runs_within_decides_whether_its_backward_averages():
+    """Wherever that backward runs, as in PyTorch; of a model whose own forward did not run, where backward runs decides."""
+
+    def gradient(forward_within, backward_within, of_module=False):
+        ddp = DDP(nn.Linear(6, 1))
+        with ddp.no_sync() if forward_within else nullcontext():
+            loss = (ddp.module if of_module else ddp)(torch.full((1, 6), 1.0 + dist.get_rank())).sum()
+        with ddp.no_sync() if backward_within else nullcontext():
+            loss.backward()
+        return ddp.module.weight.grad[0, 0].item()
+
+    def program():
+        return gradient(True, False), gradient(False, True), gradient(False, True, of_module=True)
+
+    assert ranks(2, program) == [(1.0, 1.5, 1.0), (2.0, 1.5, 2.0)]
+
+
+def test_gradients_lie_in_memory_as_their_parameters_do():
+    def program():
+        torch.manual_seed(0)
+        ddp = DDP(nn.Conv2d(3, 4, 3).to(memory_format=torch.channels_last))
+        optimizer = torch.optim.Adam(ddp.parameters())
+        for _ in range(3):
+            optimizer.zero_grad()
+            ddp(torch.ones(2, 3, 5, 5) * (1 + dist.get_rank())).square().sum().backward()
+            optimizer.step()
+        weight = ddp.module.weight
+        return weight.stride(), weight.grad.stride(), weight.tolist()
+
+    def apart():
+        format = torch.channels_last if dist.get_rank() else torch.contiguous_format
+        DDP(nn.Conv2d(3, 4, 3).to(memory_format=format))
+
+    first, second = ranks(2, program)
+    assert first == second and first[0] == first[1] == (27, 1, 9, 3)
+    with pytest.raises(
+        MismatchError, match="'weight': its elements lie in memory in another order on rank 1"
+    ):
+        ranks(2, apart)
 
 
 def test_a_program_that_drives_the_wrapper_itself_finds_pytorchs_names():

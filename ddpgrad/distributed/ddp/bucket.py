@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ...backend.layout import shaped_like_leaf
 from ...backend.registry import backend_for
 from ...core import spans
 from ...core.tensor import Tensor, wrap
@@ -175,7 +176,7 @@ class Bucket(Times):
                     f"the gradient of '{names[i]}' has grad_dtype {parameters[i].grad_dtype}; under DistributedDataParallel "
                     f"it must be that of the parameter, {parameters[i].dtype}"
                 )
-            self.views.append(wrap(self.flat[offset : offset + array.size].reshape(array.shape)))
+            self.views.append(wrap(shaped_like_leaf(self.flat[offset : offset + array.size], array)))
         self.missing = len(layout.indices)
         self.work: ArrayWork | HookedWork | None = None
         self.began = 0.0  # when its average was begun, while a profiler listens

@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ...backend.layout import order_of_leaf
 from ...core.errors import MismatchError
 from ...core.size import strided
 from ...core.tensor import Tensor
@@ -110,7 +111,7 @@ def verify(
     options: Mapping[str, Any],
     caller: str = "DistributedDataParallel",
 ) -> None:
-    """Compare options, names, shapes, dtypes and what is trained between the ranks.
+    """Compare options, names, shapes, dtypes, orders in memory and what is trained between the ranks.
 
     `MismatchError` names the first difference; NotImplementedError for sparse tensors.
     """
@@ -120,7 +121,12 @@ def verify(
                 f"{caller}: '{n}' is a sparse tensor, and parameters and buffers that the ranks share are "
                 "dense: keep it as a plain attribute, or call to_dense()"
             )
-    described = [[n, list(t.shape), t.dtype.name, t.requires_grad] for n, t in tensors]
+    # Gradients lie in their bucket as the parameter does: another order would mix up elements.
+    orders = [order_of_leaf(t._array) if t.requires_grad else None for _, t in tensors]
+    described = [
+        [n, list(t.shape), t.dtype.name, t.requires_grad, dims and list(dims)]
+        for (n, t), dims in zip(tensors, orders, strict=True)
+    ]
     mine = [dict(options), described]
     digest = hashlib.sha256(repr(mine).encode()).hexdigest()
     digests = c.all_gather_object(digest)
@@ -143,6 +149,11 @@ def _first_difference(reference: list[Any], other: list[Any], rank: int) -> str:
         if a != b:
             if a[0] != b[0]:
                 return f"the models differ: rank 0 has parameter '{a[0]}' where rank {rank} has '{b[0]}'. {advice}"
+            if a[1:4] == b[1:4]:
+                return (
+                    f"the models differ in parameter '{a[0]}': its elements lie in memory in another order on rank {rank} than "
+                    f"on rank 0 (strides, memory_format). {advice}"
+                )
             if a[1:3] == b[1:3]:
                 trains, rests = (0, rank) if a[3] else (rank, 0)
                 return (
