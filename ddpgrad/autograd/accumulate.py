@@ -76,10 +76,10 @@ class AccumulateGrad(Node):
 
     def free_bucket(self) -> Tensor:
         """The bucket's view, which is to have a first gradient: another one, where the program keeps an earlier gradient."""
-        # The node, the bucket and the argument itself refer to it.
-        if getrefcount(self.bucket) > 3:
-            self.bucket = self.room.renewed(self.bucket)
         assert self.bucket is not None
+        # The node, the bucket and the argument itself refer to it; its views, and what it was detached as, to its counter.
+        if getrefcount(self.bucket) > 3 or getrefcount(self.bucket._versions) > 2:
+            self.bucket = self.room.renewed(self.bucket)
         return self.bucket
 
     def apply(self, grad: Any, F: Any) -> tuple[()]:
