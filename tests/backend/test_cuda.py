@@ -341,3 +341,58 @@ def test_products_of_float32_use_tf32_where_a_program_allows_it(gpu: str):
     assert not torch.backends.cuda.matmul.allow_tf32
     assert exact == double == first(torch.float32) == 1 + 2**-12
     assert rounded == 1 or not cuda.is_bf16_supported()  # which GPUs have learnt together
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize(
+    ("lead", "rows", "columns", "depth", "width"),
+    [((2, 3), 70, 70, 32, 32), ((), 130, 100, 64, 40), ((2, 1, 2), 33, 129, 128, 128), ((2,), 1, 5, 8, 8)],
+)
+def test_attention_by_tiles(gpu, lead, rows, columns, depth, width, dtype, causal):
+    """Whatever does not fill the tiles, and parts of one tensor whose heads lie beside one another."""
+    q, k, v = (
+        torch.randn(*lead, n, d).to(dtype) for n, d in ((rows, depth), (columns, depth), (columns, width))
+    )
+    g = torch.randn(*lead, rows, width).to(dtype)
+    results = {}
+    for device, kind in (("cpu", torch.float64), (gpu, dtype)):
+        given = [x.to(device, kind).requires_grad_() for x in (q, k, v)]
+        if lead and device == gpu:  # as the parts of a product: (batch, T, heads, D)
+            given = [
+                x.detach().transpose(-3, -2).contiguous().transpose(-3, -2).requires_grad_() for x in given
+            ]
+        out = F.scaled_dot_product_attention(*given, is_causal=causal)
+        out.backward(g.to(device, kind))
+        results[device] = [out, *(x.grad for x in given)]
+    for found, expected in zip(results[gpu], results["cpu"], strict=True):
+        assert found.dtype is dtype
+        error = (found.cpu().double() - expected).abs().max() / expected.abs().max().clamp_min(1)
+        assert error < (2e-3 if dtype is torch.float16 else 1.2e-2)
+
+
+@pytest.mark.gpu
+def test_attention_by_tiles_keeps_no_scores(gpu):
+    """Nor does any other keep more than those of some heads."""
+    x = torch.randn(1, 512, 32, device=gpu, dtype=torch.float16, requires_grad=True)
+    cuda.reset_peak_memory_stats()
+    before = cuda.memory_allocated()
+    F.scaled_dot_product_attention(x, x, x).sum().backward()
+    assert cuda.max_memory_allocated() - before < 512 * 512
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("lead", [(4,), (1, 3)])
+def test_attention_of_some_heads_at_a_time(gpu, lead, monkeypatch):
+    from ddpgrad.backend.cuda import attention
+
+    q, k, v = (torch.randn(*lead, 5, 4, device=gpu, requires_grad=True) for _ in range(3))
+
+    def run() -> list[Any]:
+        out = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return [out, *torch.autograd.grad(out.square().sum(), (q, k, v))]
+
+    at_once = run()
+    monkeypatch.setattr(attention, "_SCORES", 100)
+    assert all(torch.equal(a, b) for a, b in zip(run(), at_once, strict=True))

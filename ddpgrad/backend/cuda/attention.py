@@ -1,6 +1,6 @@
-"""Attention on the GPU: cuBLAS multiplies, one CUDA kernel does the scaled, masked softmax in between.
+"""Attention on the GPU: in 16 bits by tiles (`attention_tiles.py`), else a softmax kernel between products of cuBLAS.
 
-Scores are kept in the accumulator's type; backward computes them again from the rows'
+The latter keeps the scores of some heads at a time, in the accumulator's type. Backward computes scores again from the rows'
 log-sum-exp (Dao et al., "FlashAttention", 2022).
 """
 
@@ -11,10 +11,13 @@ from typing import Any
 
 import cupy  # pyright: ignore[reportMissingImports]
 
+from . import attention_tiles
 from .matmul import product, readable, readable_together
 from .source import WARP, accumulator, computes, elementwise
 
 Array = Any
+
+_SCORES = 256 << 20  # bytes of scores that are kept at once, unless one head alone has more
 
 # One warp per row of scores; under a causal mask row t sees columns up to t. `out` may be `scores`:
 # what other lanes read, the first column, they read before the warp's first exchange.
@@ -75,6 +78,11 @@ def attention(
     """
     if attn_mask is not None or not _handles(query, key, value):
         return NotImplemented
+    if attention_tiles.handles(query, key, value):
+        return attention_tiles.forward(query, key, value, is_causal, scale)
+    if halves := _halves(query, key):
+        found = [attention(query[half], key[half], value[half], None, is_causal, scale) for half in halves]
+        return tuple(cupy.concatenate(parts, len(halves[0]) - 1) for parts in zip(*found, strict=True))
     query, key, value = readable_together(query, key, value)
     scores = _scores(query, key)
     probabilities = scores if scores.dtype == query.dtype else cupy.empty(scores.shape, query.dtype)
@@ -97,6 +105,15 @@ def attention_backward(
     """The gradients of `attention` for query, key and value."""
     if attn_mask is not None or lse is None or not computes(g, query) or not _handles(query, key, value):
         return NotImplemented
+    if attention_tiles.handles(query, key, value):
+        return attention_tiles.backward(g, query, key, value, is_causal, scale, out, lse)
+    if halves := _halves(query, key):
+        given = (query, key, value)
+        found = [
+            attention_backward(g[h], *(x[h] for x in given), None, is_causal, scale, out[h], lse[h])
+            for h in halves
+        ]
+        return tuple(cupy.concatenate(parts, len(halves[0]) - 1) for parts in zip(*found, strict=True))
     g = readable(g)  # which is in two products, as are query and key
     query, key, value = readable_together(query, key, value)
     scores, g_p = _scores(query, key), product(g, value.swapaxes(-1, -2), accumulator(query.dtype))
@@ -115,6 +132,16 @@ def _handles(query: Array, key: Array, value: Array) -> bool:
         and query.shape[:-2] == key.shape[:-2] == value.shape[:-2]
         and math.prod((*key.shape, *value.shape)) > 0
     )
+
+
+def _halves(query: Array, key: Array) -> tuple[tuple[slice, ...], ...] | None:
+    """Indices of two halves, along the first leading dimension that can be split, where there are too many scores."""
+    scores = math.prod(query.shape[:-1]) * key.shape[-2] * accumulator(query.dtype).itemsize
+    axis = next((axis for axis, n in enumerate(query.shape[:-2]) if n > 1), None)
+    if scores <= _SCORES or axis is None:
+        return None
+    half = query.shape[axis] // 2
+    return tuple((slice(None),) * axis + (part,) for part in (slice(half), slice(half, None)))
 
 
 def _scores(query: Array, key: Array) -> Array:

@@ -61,6 +61,50 @@ static inline unsigned __ballot_sync(unsigned mask, int predicate) {
 static inline int __any_sync(unsigned mask, int predicate) { return __ballot_sync(mask, predicate) != 0; }
 static inline int __all_sync(unsigned mask, int predicate) { return __ballot_sync(mask, predicate) == mask; }
 
+// What PTX's ldmatrix and mma do with the registers of a warp (PTX ISA, "Warp-level matrix instructions"): lane 4 r + c
+// has the elements 2 c and 2 c + 1 of row r of 8.
+struct fakecuda_words { unsigned word[6]; };
+static fakecuda_words fakecuda_left[32][32];
+static fakecuda_words* fakecuda_all(const fakecuda_words& own) {
+  fakecuda_words* warp = fakecuda_left[(threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z)) / 32];
+  warp[fakecuda_lane()] = own;
+  __syncwarp();
+  return warp;
+}
+template <bool transposed> void fakecuda_matrices(unsigned* words, const void* row) {
+  fakecuda_words own;
+  memcpy(own.word, &row, sizeof(row));
+  const fakecuda_words* warp = fakecuda_all(own);
+  const int r = fakecuda_lane() / 4, c = fakecuda_lane() % 4 * 2;
+  for (int which = 0; which < 4; which++) {
+    uint16_t two[2];
+    for (int k = 0; k < 2; k++) {
+      const uint16_t* from;
+      memcpy(&from, warp[which * 8 + (transposed ? c + k : r)].word, sizeof(from));
+      two[k] = from[transposed ? r : c + k];
+    }
+    memcpy(words + which, two, sizeof(two));
+  }
+  __syncwarp();
+}
+static inline void warp_matrices(unsigned* words, const void* row) { fakecuda_matrices<false>(words, row); }
+static inline void warp_matrices_transposed(unsigned* words, const void* row) { fakecuda_matrices<true>(words, row); }
+template <class T> void warp_product(float* sum, const unsigned* a, const unsigned* b, T) {
+  const fakecuda_words* warp = fakecuda_all({a[0], a[1], a[2], a[3], b[0], b[1]});
+  const auto half = [&](int lane, int word, int k) -> float {
+    T two[2];
+    memcpy(two, &warp[lane].word[word], sizeof(two));
+    return (float)two[k % 2];
+  };
+  for (int j = 0; j < 4; j++) {
+    const int row = fakecuda_lane() / 4, column = fakecuda_lane() % 4 * 2 + j % 2;
+    for (int k = 0; k < 16; k++) {
+      sum[j] += half(row * 4 + k % 8 / 2, j / 2 + k / 8 * 2, k) * half(column * 4 + k % 8 / 2, 4 + k / 8, k);
+    }
+  }
+  __syncwarp();
+}
+
 // ------------------------------------------------------------------ atomics: no two threads run at once
 template <class T, class F> T fakecuda_update(T* place, F change) {
   const T old = *place;

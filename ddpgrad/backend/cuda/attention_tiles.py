@@ -1,0 +1,405 @@
+"""Attention in 16 bits by tensor cores, which never writes the scores to memory.
+
+A block of four warps has 64 rows in shared memory and goes over the other side in tiles: queries over keys in `forward`
+and in the gradient of the queries, keys over queries in the gradients of keys and values. So each gradient is summed in
+one order, and has the same bits each time (Dao, "FlashAttention-2", 2023, adds the queries' by atomics instead). Scores are
+float32, and probabilities are rounded to 16 bits for the second product.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import cupy  # pyright: ignore[reportMissingImports]
+import numpy as np
+
+from ..dtype import bfloat16
+
+Array = Any
+
+_ROWS = 64  # of a block: 16 to each of its four warps
+_DEPTHS = (32, 64, 128)  # of the kernels; rows of fewer elements are filled up with zeros
+_NAMES = {np.dtype(np.float16): "__half", bfloat16.numpy: "__nv_bfloat16"}
+
+# A warp's product of a (16, 16) and a (16, 8) matrix, and how four (8, 8) matrices come from shared memory to where it wants
+# them. Lane 4 r + c has, of each row r of 8, the elements 2 c and 2 c + 1 in one word. They are PTX; a compiler that is not NVIDIA's has to bring them.
+_WARP_MATRICES = r"""
+#ifdef __CUDACC__
+__device__ __forceinline__ void warp_matrices(unsigned* w, const void* row) {
+  const unsigned at = (unsigned)__cvta_generic_to_shared(row);
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(w[0]), "=r"(w[1]), "=r"(w[2]), "=r"(w[3]) : "r"(at) : "memory");
+}
+__device__ __forceinline__ void warp_matrices_transposed(unsigned* w, const void* row) {
+  const unsigned at = (unsigned)__cvta_generic_to_shared(row);
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(w[0]), "=r"(w[1]), "=r"(w[2]), "=r"(w[3]) : "r"(at) : "memory");
+}
+#define WARP_PRODUCT(TYPE, NAME)                                                                        \
+  __device__ __forceinline__ void warp_product(float* d, const unsigned* a, const unsigned* b, TYPE) {  \
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32." NAME "." NAME ".f32 "                         \
+                 "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"                      \
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])                                       \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));                   \
+  }
+WARP_PRODUCT(__half, "f16")
+WARP_PRODUCT(__nv_bfloat16, "bf16")
+#endif
+"""
+
+_SHARED = r"""
+typedef long long size;
+// Where the rows of one head begin, and elements from one row to the next.
+template <class P> struct Matrix {
+  P* start; size step;
+  __device__ Matrix(P* all, size of_batch, size of_head, size step, int heads, size which)
+    : start(all + which / heads * of_batch + which % heads * of_head), step(step) {}
+};
+__device__ __forceinline__ unsigned pair(float low, float high) {
+  const T both[2] = {(T)low, (T)high};
+  return *(const unsigned*)both;
+}
+__device__ __forceinline__ unsigned whole(const float* x, int k) { return pair(x[k], x[k + 1]); }
+// `count` rows from `first` on into shared memory; zeros where there is nothing.
+__device__ void take(T* tile, const Matrix<const T>& m, int first, int count, int rows, int depth) {
+  for (int i = threadIdx.x; i < count * (DEPTH / 8); i += 128) {
+    const int row = i / (DEPTH / 8), column = i % (DEPTH / 8) * 8;
+    uint4 eight = make_uint4(0, 0, 0, 0);
+    if (first + row < rows && column < depth) eight = *(const uint4*)(m.start + (first + row) * m.step + column);
+    *(uint4*)(tile + row * WIDTH + column) = eight;
+  }
+}
+// x (16, COUNT) += the warp's rows of `left` @ the rows of `right`, transposed.
+template <int COUNT> __device__ __forceinline__ void add_scores(float (*x)[4], const T* left, const T* right) {
+  const int lane = threadIdx.x % 32;
+  const T* from = left + (threadIdx.x / 32 * 16 + lane % 16) * WIDTH + lane / 16 * 8;
+  const T* of = right + (lane / 16 * 8 + lane % 8) * WIDTH + lane / 8 % 2 * 8;
+  #pragma unroll
+  for (int k = 0; k < DEPTH; k += 16) {
+    unsigned a[4], b[4];
+    warp_matrices(a, from + k);
+    #pragma unroll
+    for (int n = 0; n < COUNT / 8; n += 2) {
+      warp_matrices(b, of + n * 8 * WIDTH + k);
+      warp_product(x[n], a, b, T());
+      warp_product(x[n + 1], a, b + 2, T());
+    }
+  }
+}
+// x (16, DEPTH) += p (16, COUNT) in 16 bits @ the rows of `right`.
+template <int COUNT> __device__ __forceinline__ void add_rows(float (*x)[4], const float (*p)[4], const T* right) {
+  const int lane = threadIdx.x % 32;
+  const T* of = right + lane % 16 * WIDTH + lane / 16 * 8;
+  #pragma unroll
+  for (int k = 0; k < COUNT / 16; k++) {
+    const unsigned a[4] = {whole(p[2 * k], 0), whole(p[2 * k], 2), whole(p[2 * k + 1], 0), whole(p[2 * k + 1], 2)};
+    unsigned b[4];
+    #pragma unroll
+    for (int n = 0; n < DEPTH / 8; n += 2) {
+      warp_matrices_transposed(b, of + k * 16 * WIDTH + n * 8);
+      warp_product(x[n], a, b, T());
+      warp_product(x[n + 1], a, b + 2, T());
+    }
+  }
+}
+// The warp's rows of x (16, DEPTH), times a factor for each of the lane's two.
+__device__ void give(const Matrix<T>& m, const float (*x)[4], const float* factor, int first, int rows, int depth) {
+  #pragma unroll
+  for (int half = 0; half < 2; half++) {
+    const int row = first + threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4 + half * 8;
+    #pragma unroll
+    for (int n = 0; n < DEPTH / 8; n++) {
+      const int column = n * 8 + threadIdx.x % 4 * 2;
+      if (row < rows && column < depth) {
+        *(unsigned*)(m.start + row * m.step + column) =
+            pair(x[n][2 * half] * factor[half], x[n][2 * half + 1] * factor[half]);
+      }
+    }
+  }
+}
+// The sum, or the greatest, of what the four lanes of a row have.
+__device__ __forceinline__ float row_sum(float v) {
+  v += __shfl_xor_sync(0xffffffffu, v, 1);
+  return v + __shfl_xor_sync(0xffffffffu, v, 2);
+}
+__device__ __forceinline__ float row_max(float v) {
+  v = fmaxf(v, __shfl_xor_sync(0xffffffffu, v, 1));
+  return fmaxf(v, __shfl_xor_sync(0xffffffffu, v, 2));
+}
+// Lane's place in a tile: of element j of x[n].
+#define ROW(j) (threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4 + (j) / 2 * 8)
+#define COLUMN(n, j) ((n) * 8 + threadIdx.x % 4 * 2 + (j) % 2)
+#define HIDDEN __int_as_float(0xff800000) // minus infinity
+#define MATRIX(P, name) Matrix<P>(name, name##_batch, name##_head, name##_row, heads, which)
+"""
+
+
+def _steps(*names: str) -> str:
+    return ", ".join(f"size {name}_batch, size {name}_head, size {name}_row" for name in names)
+
+
+# Exponents are taken to base 2: `scale` has the factor 1 / ln 2, lse has not.
+_FORWARD = rf"""
+extern "C" __global__ void __launch_bounds__(128) ddpgrad_attention_tiles(
+    const T* q, const T* k, const T* v, T* out, float* lse, {_steps("q", "k", "v", "out")},
+    int heads, int rows, int columns, int depth, int width, bool causal, float scale) {{
+  extern __shared__ __align__(16) unsigned char memory[];
+  T* queries = (T*)memory;
+  T* keys = queries + {_ROWS} * WIDTH;
+  T* values = keys + TILE * WIDTH;
+  const int blocks = (rows + {_ROWS - 1}) / {_ROWS};
+  const size which = blockIdx.x / blocks;
+  const int first = (blocks - 1 - blockIdx.x % blocks) * {_ROWS}; // those with the most to do begin
+  take(queries, MATRIX(const T, q), first, {_ROWS}, rows, depth);
+  float sum[DEPTH / 8][4] = {{}}, top[2] = {{HIDDEN, HIDDEN}}, total[2] = {{0, 0}};
+  const int seen = causal ? min(columns, first + {_ROWS}) : columns;
+  for (int start = 0; start < seen; start += TILE) {{
+    __syncthreads();
+    take(keys, MATRIX(const T, k), start, TILE, columns, depth);
+    take(values, MATRIX(const T, v), start, TILE, columns, width);
+    __syncthreads();
+    float x[TILE / 8][4] = {{}};
+    add_scores<TILE>(x, queries, keys);
+    float highest[2] = {{top[0], top[1]}};
+    const bool edge = start + TILE > columns || (causal && start + TILE > first);
+    #pragma unroll
+    for (int n = 0; n < TILE / 8; n++) {{
+      #pragma unroll
+      for (int j = 0; j < 4; j++) {{
+        const int column = start + COLUMN(n, j);
+        const bool hidden = edge && (column >= columns || (causal && column > first + ROW(j)));
+        x[n][j] = hidden ? HIDDEN : x[n][j] * scale;
+        highest[j / 2] = fmaxf(highest[j / 2], x[n][j]);
+      }}
+    }}
+    #pragma unroll
+    for (int half = 0; half < 2; half++) {{
+      highest[half] = row_max(highest[half]);
+      const float less = exp2f(top[half] - highest[half]);
+      top[half] = highest[half];
+      total[half] *= less;
+      #pragma unroll
+      for (int n = 0; n < DEPTH / 8; n++) sum[n][2 * half] *= less, sum[n][2 * half + 1] *= less;
+    }}
+    #pragma unroll
+    for (int n = 0; n < TILE / 8; n++) {{
+      #pragma unroll
+      for (int j = 0; j < 4; j++) {{
+        x[n][j] = exp2f(x[n][j] - top[j / 2]);
+        total[j / 2] += x[n][j];
+      }}
+    }}
+    add_rows<TILE>(sum, x, values);
+  }}
+  #pragma unroll
+  for (int half = 0; half < 2; half++) {{
+    total[half] = row_sum(total[half]);
+    const int row = first + ROW(2 * half);
+    if (threadIdx.x % 4 == 0 && row < rows) lse[which * rows + row] = top[half] * {math.log(2)!r}f + logf(total[half]);
+    total[half] = 1 / total[half];
+  }}
+  give(MATRIX(T, out), sum, total, first, rows, width);
+}}
+"""
+
+# The probabilities and the gradient of the scores, in place of the scores x and of g @ values^T, where lane's rows or columns
+# have the log-sum-exp and `delta`, the sum of g * out.
+_SCORES_BACKWARD = r"""
+__device__ __forceinline__ void scores_backward(float& x, float& dx, bool hidden, float scale, float lse, float delta) {
+  x = hidden ? 0 : exp2f(x * scale - lse);
+  dx = hidden ? 0 : x * (dx - delta);
+}
+"""
+_QUERIES = rf"""
+{_SCORES_BACKWARD}
+extern "C" __global__ void __launch_bounds__(128) ddpgrad_attention_tiles_queries(
+    const T* q, const T* k, const T* v, const T* out, const T* g, const float* lse, T* dq, float* delta,
+    {_steps("q", "k", "v", "out", "g", "dq")},
+    int heads, int rows, int columns, int depth, int width, bool causal, float scale, float to_query) {{
+  extern __shared__ __align__(16) unsigned char memory[];
+  T* queries = (T*)memory;
+  T* grads = queries + {_ROWS} * WIDTH;
+  T* keys = grads + {_ROWS} * WIDTH;
+  T* values = keys + TILE * WIDTH;
+  const int blocks = (rows + {_ROWS - 1}) / {_ROWS};
+  const size which = blockIdx.x / blocks;
+  const int first = (blocks - 1 - blockIdx.x % blocks) * {_ROWS};
+  take(queries, MATRIX(const T, q), first, {_ROWS}, rows, depth);
+  take(grads, MATRIX(const T, g), first, {_ROWS}, rows, width);
+  const Matrix<const T> given = MATRIX(const T, g), result = MATRIX(const T, out);
+  float shift[2], less[2];
+  #pragma unroll
+  for (int half = 0; half < 2; half++) {{
+    const int row = first + ROW(2 * half);
+    float part = 0;
+    for (int c = threadIdx.x % 4; row < rows && c < width; c += 4) {{
+      part += (float)given.start[row * given.step + c] * (float)result.start[row * result.step + c];
+    }}
+    less[half] = row_sum(part);
+    shift[half] = row < rows ? lse[which * rows + row] * {1 / math.log(2)!r}f : 0;
+    if (threadIdx.x % 4 == 0 && row < rows) delta[which * rows + row] = less[half];
+  }}
+  float sum[DEPTH / 8][4] = {{}};
+  const int seen = causal ? min(columns, first + {_ROWS}) : columns;
+  for (int start = 0; start < seen; start += TILE) {{
+    __syncthreads();
+    take(keys, MATRIX(const T, k), start, TILE, columns, depth);
+    take(values, MATRIX(const T, v), start, TILE, columns, width);
+    __syncthreads();
+    float x[TILE / 8][4] = {{}}, dx[TILE / 8][4] = {{}};
+    add_scores<TILE>(x, queries, keys);
+    add_scores<TILE>(dx, grads, values);
+    const bool edge = start + TILE > columns || (causal && start + TILE > first);
+    #pragma unroll
+    for (int n = 0; n < TILE / 8; n++) {{
+      #pragma unroll
+      for (int j = 0; j < 4; j++) {{
+        const int column = start + COLUMN(n, j);
+        const bool hidden = edge && (column >= columns || (causal && column > first + ROW(j)));
+        scores_backward(x[n][j], dx[n][j], hidden, scale, shift[j / 2], less[j / 2]);
+      }}
+    }}
+    add_rows<TILE>(sum, dx, keys);
+  }}
+  const float factor[2] = {{to_query, to_query}};
+  give(MATRIX(T, dq), sum, factor, first, rows, depth);
+}}
+"""
+_KEYS = rf"""
+{_SCORES_BACKWARD}
+extern "C" __global__ void __launch_bounds__(128) ddpgrad_attention_tiles_keys(
+    const T* q, const T* k, const T* v, const T* g, const float* lse, const float* delta, T* dk, T* dv,
+    {_steps("q", "k", "v", "g", "dk", "dv")},
+    int heads, int rows, int columns, int depth, int width, bool causal, float scale, float to_key) {{
+  extern __shared__ __align__(16) unsigned char memory[];
+  T* keys = (T*)memory;
+  T* values = keys + {_ROWS} * WIDTH;
+  T* queries = values + {_ROWS} * WIDTH;
+  T* grads = queries + TILE * WIDTH;
+  const int blocks = (columns + {_ROWS - 1}) / {_ROWS};
+  const size which = blockIdx.x / blocks;
+  const int first = blockIdx.x % blocks * {_ROWS};
+  take(keys, MATRIX(const T, k), first, {_ROWS}, columns, depth);
+  take(values, MATRIX(const T, v), first, {_ROWS}, columns, width);
+  float sum_k[DEPTH / 8][4] = {{}}, sum_v[DEPTH / 8][4] = {{}};
+  for (int start = causal ? first / TILE * TILE : 0; start < rows; start += TILE) {{
+    __syncthreads();
+    take(queries, MATRIX(const T, q), start, TILE, rows, depth);
+    take(grads, MATRIX(const T, g), start, TILE, rows, width);
+    __syncthreads();
+    float x[TILE / 8][4] = {{}}, dx[TILE / 8][4] = {{}};
+    add_scores<TILE>(x, keys, queries);
+    add_scores<TILE>(dx, values, grads);
+    #pragma unroll
+    for (int n = 0; n < TILE / 8; n++) {{
+      #pragma unroll
+      for (int j = 0; j < 4; j++) {{
+        const int row = start + COLUMN(n, j), column = first + ROW(j);
+        const bool hidden = row >= rows || (causal && column > row);
+        const float shift = hidden ? 0 : lse[which * rows + row] * {1 / math.log(2)!r}f;
+        scores_backward(x[n][j], dx[n][j], hidden, scale, shift, hidden ? 0 : delta[which * rows + row]);
+      }}
+    }}
+    add_rows<TILE>(sum_v, x, grads);
+    add_rows<TILE>(sum_k, dx, queries);
+  }}
+  const float once[2] = {{1, 1}}, factor[2] = {{to_key, to_key}};
+  give(MATRIX(T, dk), sum_k, factor, first, columns, depth);
+  give(MATRIX(T, dv), sum_v, once, first, columns, width);
+}}
+"""
+
+
+def _tile(depth: int) -> int:
+    """Rows of the other side that are in shared memory at once: as many as registers for their scores are left."""
+    return 64 if depth <= 64 else 32
+
+
+def _made(body: str, name: str) -> dict[tuple[Any, int], Any]:
+    """The kernel by type and depth; CUDA compiles one when it is first launched."""
+    kernels = {}
+    for dtype, kind in _NAMES.items():
+        for depth in _DEPTHS:
+            sizes = {"DEPTH": depth, "WIDTH": depth + 8, "TILE": _tile(depth)}  # 8 more, for the banks
+            lines = ["#include <cuda_fp16.h>", "#include <cuda_bf16.h>", f"typedef {kind} T;"]
+            lines += [f"#define {size} {value}" for size, value in sizes.items()]
+            source = "\n".join([*lines, _WARP_MATRICES, _SHARED, body])
+            kernels[dtype, depth] = cupy.RawKernel(source, f"ddpgrad_attention_tiles{name}")
+    return kernels
+
+
+_forward = _made(_FORWARD, "")
+_queries = _made(_QUERIES, "_queries")
+_keys = _made(_KEYS, "_keys")
+
+
+def handles(query: Array, key: Array, value: Array) -> bool:
+    """Whether the kernels are made for arrays of this type, size and GPU."""
+    return (
+        query.dtype in _NAMES
+        and max(query.shape[-1], value.shape[-1]) <= _DEPTHS[-1]
+        and query.shape[-1] % 8 == 0 == value.shape[-1] % 8
+        and int(cupy.cuda.Device().compute_capability) >= 80
+    )
+
+
+def forward(query: Array, key: Array, value: Array, is_causal: bool, scale: float) -> tuple[Array, Array]:
+    """As `attention`, of what `handles` is true for."""
+    q, k, v = _heads(query), _heads(key), _heads(value)
+    out = _like(q, v.shape[-1])
+    lse = cupy.empty(q.shape[:-1], np.float32)
+    _launch(_forward, _ROWS, q, k, v, (q, k, v, out, lse), is_causal, scale / math.log(2))
+    return out.reshape(*query.shape[:-1], v.shape[-1]), lse.reshape(query.shape[:-1])
+
+
+def backward(
+    g: Array, query: Array, key: Array, value: Array, is_causal: bool, scale: float, out: Array, lse: Array
+) -> tuple[Array, Array, Array]:
+    """As `attention_backward`, of what `handles` is true for. lse: that of `forward`."""
+    q, k, v, out, g = (_heads(x) for x in (query, key, value, out, g))
+    dq, dk, dv = _like(q, q.shape[-1]), _like(k, k.shape[-1]), _like(v, v.shape[-1])
+    lse, delta = cupy.ascontiguousarray(lse).reshape(-1), cupy.empty(q.shape[:-1], np.float32)
+    base = scale / math.log(2)
+    _launch(_queries, 2 * _ROWS, q, k, v, (q, k, v, out, g, lse, dq, delta), is_causal, base, scale)
+    _launch(_keys, 2 * _ROWS, q, k, v, (q, k, v, g, lse, delta, dk, dv), is_causal, base, scale)
+    return dq.reshape(query.shape), dk.reshape(key.shape), dv.reshape(value.shape)
+
+
+def _heads(x: Array) -> Array:
+    """(batch, heads, T, D) whose rows are read by 16 bytes: a view where that can be."""
+    x = x.reshape(-1, *x.shape[-3:]) if x.ndim > 3 else x.reshape((1,) * (4 - x.ndim) + x.shape)
+    aligned = x.data.ptr % 16 == 0 and all(step % 16 == 0 for step in x.strides[:-1])
+    return x if aligned and x.strides[-1] == x.itemsize else cupy.ascontiguousarray(x)
+
+
+def _like(x: Array, width: int) -> Array:
+    """A new (batch, heads, T, width) array that lies as `x` does: heads beside one another where they do there."""
+    batch, heads, rows, _ = x.shape
+    if x.strides[1] < x.strides[2]:
+        return cupy.empty((batch, rows, heads, width), x.dtype).swapaxes(1, 2)
+    return cupy.empty((batch, heads, rows, width), x.dtype)
+
+
+def _launch(
+    kernels: Any,
+    own: int,
+    q: Array,
+    k: Array,
+    v: Array,
+    arrays: tuple[Array, ...],
+    causal: bool,
+    *scales: float,
+) -> None:
+    """A block for each 64 rows of each head. own: rows of these in shared memory, beside two tiles."""
+    rows, columns, depth, width = q.shape[2], k.shape[2], q.shape[3], v.shape[3]
+    made_for = next(size for size in _DEPTHS if size >= max(depth, width))
+    kernel = kernels[q.dtype, made_for]
+    steps = [np.int64(step // x.itemsize) for x in arrays if x.ndim == 4 for step in x.strides[:3]]
+    sizes = [np.int32(n) for n in (q.shape[1], rows, columns, depth, width)]
+    shared = (own + 2 * _tile(made_for)) * (made_for + 8) * q.itemsize
+    if shared > 48 << 10:
+        kernel.max_dynamic_shared_size_bytes = shared
+    blocks = -(-(columns if kernels is _keys else rows) // _ROWS) * q.shape[0] * q.shape[1]
+    arguments = (*arrays, *steps, *sizes, np.bool_(causal), *map(np.float32, scales))
+    kernel((blocks,), (128,), arguments, shared_mem=shared)
