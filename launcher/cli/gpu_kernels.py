@@ -197,7 +197,11 @@ def cases() -> Iterator[Case]:
     yield _plain("matmul stacked", lambda x, y: x.mT @ y.mT, (3, 17, 5), (3, 6, 17))
     yield _plain("attention", _attention, (2, 2, 9, 8), (2, 2, 9, 8), (2, 2, 9, 8))
     yield _plain("attention of parts", _packed, (2, 9, 48))
+    yield _plain("attention, several tiles", _attention, (2, 70, 128), (2, 100, 128), (2, 100, 64))
     yield _plain("conv2d", lambda x, w, b: F.conv2d(x, w, b, 2, 1, 1, 2), (2, 4, 9, 8), (6, 2, 3, 3), (6,))
+    yield _plain(
+        "conv2d, many channels", lambda x, w: F.conv2d(x, w, None, 2, 1), (2, 16, 9, 8), (72, 16, 3, 3)
+    )
     yield _plain("batch_norm", lambda x, w, b: F.batch_norm(x, None, None, w, b, True), (6, 4, 5), (4,), (4,))
     yield _plain("max_pool2d", lambda x: F.max_pool2d(x, 2), (2, 3, 6, 8))
     yield Case("unscale, clip", ((3000,), (7, 5), (1,)), _clipped, exact=True)

@@ -1,6 +1,6 @@
 """Attention in 16 bits by tensor cores, which never writes the scores to memory.
 
-A block of four warps has 64 rows in shared memory and goes over the other side in tiles: queries over keys in `forward`
+A block has 64 rows in shared memory and goes over the other side in tiles: queries over keys in `forward`
 and in the gradient of the queries, keys over queries in the gradients of keys and values. So each gradient is summed in
 one order, and has the same bits each time (Dao, "FlashAttention-2", 2023, adds the queries' by atomics instead). Scores are
 float32, and probabilities are rounded to 16 bits for the second product.
@@ -14,77 +14,27 @@ from typing import Any
 import cupy  # pyright: ignore[reportMissingImports]
 import numpy as np
 
-from ..dtype import bfloat16
+from .tensor_cores import ROWS, THREADS, TYPES, available, kernel
 
 Array = Any
 
-_ROWS = 64  # of a block: 16 to each of its four warps
 _DEPTHS = (32, 64, 128)  # of the kernels; rows of fewer elements are filled up with zeros
-_NAMES = {np.dtype(np.float16): "__half", bfloat16.numpy: "__nv_bfloat16"}
-
-# A warp's product of a (16, 16) and a (16, 8) matrix, and how four (8, 8) matrices come from shared memory to where it wants
-# them. Lane 4 r + c has, of each row r of 8, the elements 2 c and 2 c + 1 in one word. They are PTX; a compiler that is not NVIDIA's has to bring them.
-_WARP_MATRICES = r"""
-#ifdef __CUDACC__
-__device__ __forceinline__ void warp_matrices(unsigned* w, const void* row) {
-  const unsigned at = (unsigned)__cvta_generic_to_shared(row);
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(w[0]), "=r"(w[1]), "=r"(w[2]), "=r"(w[3]) : "r"(at) : "memory");
-}
-__device__ __forceinline__ void warp_matrices_transposed(unsigned* w, const void* row) {
-  const unsigned at = (unsigned)__cvta_generic_to_shared(row);
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(w[0]), "=r"(w[1]), "=r"(w[2]), "=r"(w[3]) : "r"(at) : "memory");
-}
-#define WARP_PRODUCT(TYPE, NAME)                                                                        \
-  __device__ __forceinline__ void warp_product(float* d, const unsigned* a, const unsigned* b, TYPE) {  \
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32." NAME "." NAME ".f32 "                         \
-                 "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"                      \
-                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])                                       \
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));                   \
-  }
-WARP_PRODUCT(__half, "f16")
-WARP_PRODUCT(__nv_bfloat16, "bf16")
-#endif
-"""
 
 _SHARED = r"""
-typedef long long size;
 // Where the rows of one head begin, and elements from one row to the next.
 template <class P> struct Matrix {
   P* start; size step;
   __device__ Matrix(P* all, size of_batch, size of_head, size step, int heads, size which)
     : start(all + which / heads * of_batch + which % heads * of_head), step(step) {}
 };
-__device__ __forceinline__ unsigned pair(float low, float high) {
-  const T both[2] = {(T)low, (T)high};
-  return *(const unsigned*)both;
-}
 __device__ __forceinline__ unsigned whole(const float* x, int k) { return pair(x[k], x[k + 1]); }
 // `count` rows from `first` on into shared memory; zeros where there is nothing.
 __device__ void take(T* tile, const Matrix<const T>& m, int first, int count, int rows, int depth) {
-  for (int i = threadIdx.x; i < count * (DEPTH / 8); i += 128) {
+  for (int i = threadIdx.x; i < count * (DEPTH / 8); i += blockDim.x) {
     const int row = i / (DEPTH / 8), column = i % (DEPTH / 8) * 8;
     uint4 eight = make_uint4(0, 0, 0, 0);
     if (first + row < rows && column < depth) eight = *(const uint4*)(m.start + (first + row) * m.step + column);
     *(uint4*)(tile + row * WIDTH + column) = eight;
-  }
-}
-// x (16, COUNT) += the warp's rows of `left` @ the rows of `right`, transposed.
-template <int COUNT> __device__ __forceinline__ void add_scores(float (*x)[4], const T* left, const T* right) {
-  const int lane = threadIdx.x % 32;
-  const T* from = left + (threadIdx.x / 32 * 16 + lane % 16) * WIDTH + lane / 16 * 8;
-  const T* of = right + (lane / 16 * 8 + lane % 8) * WIDTH + lane / 8 % 2 * 8;
-  #pragma unroll
-  for (int k = 0; k < DEPTH; k += 16) {
-    unsigned a[4], b[4];
-    warp_matrices(a, from + k);
-    #pragma unroll
-    for (int n = 0; n < COUNT / 8; n += 2) {
-      warp_matrices(b, of + n * 8 * WIDTH + k);
-      warp_product(x[n], a, b, T());
-      warp_product(x[n + 1], a, b + 2, T());
-    }
   }
 }
 // x (16, DEPTH) += p (16, COUNT) in 16 bits @ the rows of `right`.
@@ -127,9 +77,6 @@ __device__ __forceinline__ float row_max(float v) {
   v = fmaxf(v, __shfl_xor_sync(0xffffffffu, v, 1));
   return fmaxf(v, __shfl_xor_sync(0xffffffffu, v, 2));
 }
-// Lane's place in a tile: of element j of x[n].
-#define ROW(j) (threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4 + (j) / 2 * 8)
-#define COLUMN(n, j) ((n) * 8 + threadIdx.x % 4 * 2 + (j) % 2)
 #define HIDDEN __int_as_float(0xff800000) // minus infinity
 #define MATRIX(P, name) Matrix<P>(name, name##_batch, name##_head, name##_row, heads, which)
 """
@@ -141,26 +88,26 @@ def _steps(*names: str) -> str:
 
 # Exponents are taken to base 2: `scale` has the factor 1 / ln 2, lse has not.
 _FORWARD = rf"""
-extern "C" __global__ void __launch_bounds__(128) ddpgrad_attention_tiles(
+extern "C" __global__ void __launch_bounds__({THREADS}) ddpgrad_attention_tiles(
     const T* q, const T* k, const T* v, T* out, float* lse, {_steps("q", "k", "v", "out")},
     int heads, int rows, int columns, int depth, int width, bool causal, float scale) {{
   extern __shared__ __align__(16) unsigned char memory[];
   T* queries = (T*)memory;
-  T* keys = queries + {_ROWS} * WIDTH;
+  T* keys = queries + {ROWS} * WIDTH;
   T* values = keys + TILE * WIDTH;
-  const int blocks = (rows + {_ROWS - 1}) / {_ROWS};
+  const int blocks = (rows + {ROWS - 1}) / {ROWS};
   const size which = blockIdx.x / blocks;
-  const int first = (blocks - 1 - blockIdx.x % blocks) * {_ROWS}; // those with the most to do begin
-  take(queries, MATRIX(const T, q), first, {_ROWS}, rows, depth);
+  const int first = (blocks - 1 - blockIdx.x % blocks) * {ROWS}; // those with the most to do begin
+  take(queries, MATRIX(const T, q), first, {ROWS}, rows, depth);
   float sum[DEPTH / 8][4] = {{}}, top[2] = {{HIDDEN, HIDDEN}}, total[2] = {{0, 0}};
-  const int seen = causal ? min(columns, first + {_ROWS}) : columns;
+  const int seen = causal ? min(columns, first + {ROWS}) : columns;
   for (int start = 0; start < seen; start += TILE) {{
     __syncthreads();
     take(keys, MATRIX(const T, k), start, TILE, columns, depth);
     take(values, MATRIX(const T, v), start, TILE, columns, width);
     __syncthreads();
     float x[TILE / 8][4] = {{}};
-    add_scores<TILE>(x, queries, keys);
+    add_products<TILE>(x, queries, keys);
     float highest[2] = {{top[0], top[1]}};
     const bool edge = start + TILE > columns || (causal && start + TILE > first);
     #pragma unroll
@@ -213,20 +160,20 @@ __device__ __forceinline__ void scores_backward(float& x, float& dx, bool hidden
 """
 _QUERIES = rf"""
 {_SCORES_BACKWARD}
-extern "C" __global__ void __launch_bounds__(128) ddpgrad_attention_tiles_queries(
+extern "C" __global__ void __launch_bounds__({THREADS}) ddpgrad_attention_tiles_queries(
     const T* q, const T* k, const T* v, const T* out, const T* g, const float* lse, T* dq, float* delta,
     {_steps("q", "k", "v", "out", "g", "dq")},
     int heads, int rows, int columns, int depth, int width, bool causal, float scale, float to_query) {{
   extern __shared__ __align__(16) unsigned char memory[];
   T* queries = (T*)memory;
-  T* grads = queries + {_ROWS} * WIDTH;
-  T* keys = grads + {_ROWS} * WIDTH;
+  T* grads = queries + {ROWS} * WIDTH;
+  T* keys = grads + {ROWS} * WIDTH;
   T* values = keys + TILE * WIDTH;
-  const int blocks = (rows + {_ROWS - 1}) / {_ROWS};
+  const int blocks = (rows + {ROWS - 1}) / {ROWS};
   const size which = blockIdx.x / blocks;
-  const int first = (blocks - 1 - blockIdx.x % blocks) * {_ROWS};
-  take(queries, MATRIX(const T, q), first, {_ROWS}, rows, depth);
-  take(grads, MATRIX(const T, g), first, {_ROWS}, rows, width);
+  const int first = (blocks - 1 - blockIdx.x % blocks) * {ROWS};
+  take(queries, MATRIX(const T, q), first, {ROWS}, rows, depth);
+  take(grads, MATRIX(const T, g), first, {ROWS}, rows, width);
   const Matrix<const T> given = MATRIX(const T, g), result = MATRIX(const T, out);
   float shift[2], less[2];
   #pragma unroll
@@ -241,15 +188,15 @@ extern "C" __global__ void __launch_bounds__(128) ddpgrad_attention_tiles_querie
     if (threadIdx.x % 4 == 0 && row < rows) delta[which * rows + row] = less[half];
   }}
   float sum[DEPTH / 8][4] = {{}};
-  const int seen = causal ? min(columns, first + {_ROWS}) : columns;
+  const int seen = causal ? min(columns, first + {ROWS}) : columns;
   for (int start = 0; start < seen; start += TILE) {{
     __syncthreads();
     take(keys, MATRIX(const T, k), start, TILE, columns, depth);
     take(values, MATRIX(const T, v), start, TILE, columns, width);
     __syncthreads();
     float x[TILE / 8][4] = {{}}, dx[TILE / 8][4] = {{}};
-    add_scores<TILE>(x, queries, keys);
-    add_scores<TILE>(dx, grads, values);
+    add_products<TILE>(x, queries, keys);
+    add_products<TILE>(dx, grads, values);
     const bool edge = start + TILE > columns || (causal && start + TILE > first);
     #pragma unroll
     for (int n = 0; n < TILE / 8; n++) {{
@@ -268,20 +215,20 @@ extern "C" __global__ void __launch_bounds__(128) ddpgrad_attention_tiles_querie
 """
 _KEYS = rf"""
 {_SCORES_BACKWARD}
-extern "C" __global__ void __launch_bounds__(128) ddpgrad_attention_tiles_keys(
+extern "C" __global__ void __launch_bounds__({THREADS}) ddpgrad_attention_tiles_keys(
     const T* q, const T* k, const T* v, const T* g, const float* lse, const float* delta, T* dk, T* dv,
     {_steps("q", "k", "v", "g", "dk", "dv")},
     int heads, int rows, int columns, int depth, int width, bool causal, float scale, float to_key) {{
   extern __shared__ __align__(16) unsigned char memory[];
   T* keys = (T*)memory;
-  T* values = keys + {_ROWS} * WIDTH;
-  T* queries = values + {_ROWS} * WIDTH;
+  T* values = keys + {ROWS} * WIDTH;
+  T* queries = values + {ROWS} * WIDTH;
   T* grads = queries + TILE * WIDTH;
-  const int blocks = (columns + {_ROWS - 1}) / {_ROWS};
+  const int blocks = (columns + {ROWS - 1}) / {ROWS};
   const size which = blockIdx.x / blocks;
-  const int first = blockIdx.x % blocks * {_ROWS};
-  take(keys, MATRIX(const T, k), first, {_ROWS}, columns, depth);
-  take(values, MATRIX(const T, v), first, {_ROWS}, columns, width);
+  const int first = blockIdx.x % blocks * {ROWS};
+  take(keys, MATRIX(const T, k), first, {ROWS}, columns, depth);
+  take(values, MATRIX(const T, v), first, {ROWS}, columns, width);
   float sum_k[DEPTH / 8][4] = {{}}, sum_v[DEPTH / 8][4] = {{}};
   for (int start = causal ? first / TILE * TILE : 0; start < rows; start += TILE) {{
     __syncthreads();
@@ -289,8 +236,8 @@ extern "C" __global__ void __launch_bounds__(128) ddpgrad_attention_tiles_keys(
     take(grads, MATRIX(const T, g), start, TILE, rows, width);
     __syncthreads();
     float x[TILE / 8][4] = {{}}, dx[TILE / 8][4] = {{}};
-    add_scores<TILE>(x, keys, queries);
-    add_scores<TILE>(dx, values, grads);
+    add_products<TILE>(x, keys, queries);
+    add_products<TILE>(dx, values, grads);
     #pragma unroll
     for (int n = 0; n < TILE / 8; n++) {{
       #pragma unroll
@@ -317,16 +264,12 @@ def _tile(depth: int) -> int:
 
 
 def _made(body: str, name: str) -> dict[tuple[Any, int], Any]:
-    """The kernel by type and depth; CUDA compiles one when it is first launched."""
-    kernels = {}
-    for dtype, kind in _NAMES.items():
-        for depth in _DEPTHS:
-            sizes = {"DEPTH": depth, "WIDTH": depth + 8, "TILE": _tile(depth)}  # 8 more, for the banks
-            lines = ["#include <cuda_fp16.h>", "#include <cuda_bf16.h>", f"typedef {kind} T;"]
-            lines += [f"#define {size} {value}" for size, value in sizes.items()]
-            source = "\n".join([*lines, _WARP_MATRICES, _SHARED, body])
-            kernels[dtype, depth] = cupy.RawKernel(source, f"ddpgrad_attention_tiles{name}")
-    return kernels
+    """The kernel by type and depth."""
+    return {
+        (dtype, depth): kernel(f"{_SHARED}{body}", f"attention_tiles{name}", dtype, depth, _tile(depth))
+        for dtype in TYPES
+        for depth in _DEPTHS
+    }
 
 
 _forward = _made(_FORWARD, "")
@@ -337,10 +280,10 @@ _keys = _made(_KEYS, "_keys")
 def handles(query: Array, key: Array, value: Array) -> bool:
     """Whether the kernels are made for arrays of this type, size and GPU."""
     return (
-        query.dtype in _NAMES
+        query.dtype in TYPES
         and max(query.shape[-1], value.shape[-1]) <= _DEPTHS[-1]
         and query.shape[-1] % 8 == 0 == value.shape[-1] % 8
-        and int(cupy.cuda.Device().compute_capability) >= 80
+        and available()
     )
 
 
@@ -349,7 +292,7 @@ def forward(query: Array, key: Array, value: Array, is_causal: bool, scale: floa
     q, k, v = _heads(query), _heads(key), _heads(value)
     out = _like(q, v.shape[-1])
     lse = cupy.empty(q.shape[:-1], np.float32)
-    _launch(_forward, _ROWS, q, k, v, (q, k, v, out, lse), is_causal, scale / math.log(2))
+    _launch(_forward, ROWS, q, k, v, (q, k, v, out, lse), is_causal, scale / math.log(2))
     return out.reshape(*query.shape[:-1], v.shape[-1]), lse.reshape(query.shape[:-1])
 
 
@@ -361,8 +304,8 @@ def backward(
     dq, dk, dv = _like(q, q.shape[-1]), _like(k, k.shape[-1]), _like(v, v.shape[-1])
     lse, delta = cupy.ascontiguousarray(lse).reshape(-1), cupy.empty(q.shape[:-1], np.float32)
     base = scale / math.log(2)
-    _launch(_queries, 2 * _ROWS, q, k, v, (q, k, v, out, g, lse, dq, delta), is_causal, base, scale)
-    _launch(_keys, 2 * _ROWS, q, k, v, (q, k, v, g, lse, delta, dk, dv), is_causal, base, scale)
+    _launch(_queries, 2 * ROWS, q, k, v, (q, k, v, out, g, lse, dq, delta), is_causal, base, scale)
+    _launch(_keys, 2 * ROWS, q, k, v, (q, k, v, g, lse, delta, dk, dv), is_causal, base, scale)
     return dq.reshape(query.shape), dk.reshape(key.shape), dv.reshape(value.shape)
 
 
@@ -394,12 +337,12 @@ def _launch(
     """A block for each 64 rows of each head. own: rows of these in shared memory, beside two tiles."""
     rows, columns, depth, width = q.shape[2], k.shape[2], q.shape[3], v.shape[3]
     made_for = next(size for size in _DEPTHS if size >= max(depth, width))
-    kernel = kernels[q.dtype, made_for]
+    chosen = kernels[q.dtype, made_for]
     steps = [np.int64(step // x.itemsize) for x in arrays if x.ndim == 4 for step in x.strides[:3]]
     sizes = [np.int32(n) for n in (q.shape[1], rows, columns, depth, width)]
     shared = (own + 2 * _tile(made_for)) * (made_for + 8) * q.itemsize
     if shared > 48 << 10:
-        kernel.max_dynamic_shared_size_bytes = shared
-    blocks = -(-(columns if kernels is _keys else rows) // _ROWS) * q.shape[0] * q.shape[1]
+        chosen.max_dynamic_shared_size_bytes = shared
+    blocks = -(-(columns if kernels is _keys else rows) // ROWS) * q.shape[0] * q.shape[1]
     arguments = (*arrays, *steps, *sizes, np.bool_(causal), *map(np.float32, scales))
-    kernel((blocks,), (128,), arguments, shared_mem=shared)
+    chosen((blocks,), (THREADS,), arguments, shared_mem=shared)

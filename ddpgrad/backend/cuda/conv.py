@@ -1,6 +1,6 @@
-"""Convolutions on the GPU: a product by cuBLAS for each place of the kernel, added up in place and rounded once.
+"""Convolutions on the GPU: in 16 bits in one launch (`convolution_tiles.py`), else a product by cuBLAS for each place of the kernel.
 
-Floats of 16 bits are multiplied as they are, by tensor cores, and accumulated in float32.
+The latter are added up in place and rounded once; floats of 16 bits are multiplied as they are and accumulated in float32.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import Any
 import cupy  # pyright: ignore[reportMissingImports]
 
 from ..windows import Ints, convolved_size, edges, taps
+from . import convolution_tiles as tiles
 from .matmul import product
 from .source import accumulator, computes
 
@@ -23,6 +24,8 @@ def convolution(
     """`input` (N, C, *size) correlated with `weight` (O, C/groups, *kernel), plus `bias` (O,): (N, O, *windows)."""
     if not computes(input, weight, bias):
         return NotImplemented
+    if tiles.handles(input.shape, weight.shape, input.dtype, groups):
+        return tiles.convolution(input, weight, bias, stride, padding, dilation, groups)
     size = convolved_size(input.shape[2:], weight.shape[2:], stride, padding, dilation)
     padded, total = _padded(input, padding), None
     for place, window in taps(weight.shape[2:], size, stride, dilation):
@@ -41,6 +44,8 @@ def convolution_input(
     """The gradient of `convolution` for its input, from the gradient `grad` of its output."""
     if not computes(grad, weight):
         return NotImplemented
+    if tiles.handles(grad.shape, weight.shape, grad.dtype, groups):
+        return tiles.convolution_input(grad, weight, input_shape, stride, padding, dilation, groups)
     (n, channels, *image), size = input_shape, grad.shape[2:]
     wide = accumulator(grad.dtype)
     padded = cupy.zeros((n, channels, *[m + 2 * p for m, p in zip(image, padding, strict=True)]), wide)
@@ -58,6 +63,8 @@ def convolution_weight(
     """The gradient of `convolution` for its weight, from the gradient `grad` of its output."""
     if not computes(grad, input):
         return NotImplemented
+    if tiles.handles(input.shape, weight_shape, input.dtype, groups):
+        return tiles.convolution_weight(grad, input, weight_shape, stride, padding, dilation, groups)
     padded, flat, wide = _padded(input, padding), _grouped(grad, groups), accumulator(grad.dtype)
     out = cupy.empty(weight_shape, wide)
     for place, window in taps(weight_shape[2:], grad.shape[2:], stride, dilation):
