@@ -295,6 +295,8 @@ def why_fixed(tensor: Tensor, view: View, what: str) -> str:
 def tensor_at(array: Any, edge: Edge) -> Tensor:
     """A kept array as a tensor again, joined to the graph where `edge` says."""
     node, nr = edge
+    while node is not None and node.sums:
+        node, nr = node.edges[0]  # the array is what it was outside
     if node is None:
         return wrap(array)
     if isinstance(node, AccumulateGrad) and node.variable._array is array:

@@ -14,6 +14,7 @@ from typing import Any
 from ..core import spans
 from ..core.dispatching import is_told, telling
 from ..core.errors import out_of_memory
+from ..core.modes import crossed, mapping
 from ..core.taping import Tape, taping
 from ..core.tensor import Tensor
 from ..core.upcalls import run_node, tensor_vocabulary
@@ -68,6 +69,8 @@ def _run(
     previous, mode.enabled = mode.enabled, create_graph
     on_tensors = create_graph or (telling and _wants_tensors(roots, grads))
     vocabulary = tensor_vocabulary() if on_tensors else None
+    looking = crossed[:] if on_tensors else []  # the walk may lead into a vmap
+    mapping.extend(looking)
     walk = (
         Walk(vocabulary, retain_graph)
         if taping.now is None
@@ -84,6 +87,8 @@ def _run(
         raise out_of_memory("backward", error) from error
     finally:
         mode.enabled = previous
+        for look in looking:
+            mapping.remove(look)
         leave_hooks(entered)  # what an unpack hook has entered holds no longer than the pass, as in PyTorch
         leave()
         if began:

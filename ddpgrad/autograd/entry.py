@@ -10,12 +10,12 @@ from weakref import ref
 from ..backend.dtype import BY_NUMPY
 from ..backend.registry import backend_for
 from ..core.dispatching import is_told, telling
-from ..core.errors import GraphError, NotMapped, warn_program
+from ..core.errors import GraphError, warn_program
 from ..core.modes import at_once, mapping, mode, refuse_at_once
 from ..core.overrides import overridable
 from ..core.size import contiguous_format
 from ..core.tensor import Size, Tensor, wrap
-from ..core.upcalls import tensor_vocabulary
+from ..core.upcalls import seed_of_examples, tensor_vocabulary
 from . import engine
 from .accumulate import accumulator, edge_of
 from .nodes import RETAIN, Edge, GradientEdge, RemovableHandle
@@ -77,23 +77,8 @@ def _roots(
                 f"dtype: grad_output[{i}] has a dtype of {g.dtype} and output[{i}] has a dtype of {BY_NUMPY[dtype]}."
             )
         edges.append(_edge(t))
-        seeds.append(_of_examples(t, g, retain_graph) if mapping and at_once() else g)
+        seeds.append(seed_of_examples(t, g, retain_graph) if mapping and at_once() else g)
     return edges, seeds
-
-
-def _of_examples(target: Target, seed: Tensor, retain_graph: bool) -> Tensor:
-    """`seed` for the results of all examples; a graph from outside that is not kept is freed by the loop, at its end."""
-    if not isinstance(target, Tensor):
-        raise NotMapped
-    if mapping[0]([target._array]) is None:
-        if not retain_graph:
-            raise NotMapped
-        return seed
-    if mapping[0]([seed._array]) is not None:
-        return seed
-    if seed._requires_grad:
-        raise NotMapped
-    return wrap(target._array.alike(seed._array))
 
 
 def _one(target: Target) -> Tensor:

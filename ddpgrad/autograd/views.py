@@ -14,7 +14,7 @@ from weakref import ref
 
 from ..backend.elementary.shape import inverse, memory_order
 from ..backend.registry import backend_for
-from ..core.modes import InferenceVersions, inference, mapping, refuse_at_once
+from ..core.modes import InferenceVersions, check_examples_writable, inference, mapping
 from ..core.tensor import Tensor, wrap
 from ..core.view import View
 from .accumulate import edge_of, is_fixed, refresh_view, set_history, why_fixed
@@ -52,9 +52,9 @@ def check_writable(name: str, tensor: Tensor, index: Any = Ellipsis, needs_grad:
     index: the part it writes to; None for an operation that gives all elements one value. needs_grad: whether something
     that requires a gradient is written.
     """
-    if mapping:
-        refuse_at_once()
     array = tensor._array
+    if mapping:
+        check_examples_writable(array)
     if 0 in array.strides and index is not None:
         part = array if index is Ellipsis else array[index]
         if part.size and any(s == 0 and n > 1 for s, n in zip(part.strides, part.shape, strict=True)):

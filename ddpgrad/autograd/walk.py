@@ -217,6 +217,8 @@ class Walk:
         shape, dtype = (node.shape[nr], node.dtype[nr]) if many else (node.shape, node.dtype)
         on_arrays = self.vocabulary is None
         array = grad if on_arrays else grad._array
+        if on_arrays and array.__class__ is not F.array_type:
+            F = backend_for(array)  # a scalar of NumPy's, or what has crossed into a vmap
         if array.shape != shape:
             grad = F.sum_to(grad, shape)
             array = grad if on_arrays else grad._array

@@ -212,11 +212,22 @@ def backend_for(array: Any) -> Backend:
         return _by_array_type[array.__class__]
     except KeyError:
         pass
-    if isinstance(array, (np.ndarray, np.generic)):  # a subclass, such as numpy.memmap, or a scalar
+    found = _of_class(array.__class__)
+    if found is not None:
+        return found
+    if isinstance(array, (np.ndarray, np.generic)):  # of a backend that was not used yet, or a scalar
         return backend_of("cpu")
     if hasattr(array, "device_kind"):  # of a backend that was not used yet, out of a pickle
         return backend_of(array.device_kind)
     raise TypeError(f"expected an array of a loaded backend, got {type(array).__name__}")
+
+
+def _of_class(kind: type) -> Backend | None:
+    """The backend of a class of arrays, which may be that of a class that it is made of, such as numpy.ndarray of numpy.memmap."""
+    found = next((_by_array_type[base] for base in kind.__mro__ if base in _by_array_type), None)
+    if found is not None:
+        _by_array_type[kind] = found
+    return found
 
 
 def alike(arrays: Iterable[Any]) -> list[tuple[Device, list[Any]]]:
@@ -238,7 +249,7 @@ class KernelByArray(dict[type, Kernel]):
         _tables.append(self)
 
     def __missing__(self, array_type: type) -> Kernel:
-        backend = _by_array_type.get(array_type) or backend_of(getattr(array_type, "device_kind", "cpu"))
+        backend = _of_class(array_type) or backend_of(getattr(array_type, "device_kind", "cpu"))
         found = backend.find(self.name)
         kernel = self[array_type] = placing(self.name, found) if backend.places else found
         return kernel

@@ -120,6 +120,10 @@ mapping: list[Callable[[Sequence[Any]], Any]] = []
 """Not empty while any thread does so: the function that finds an array of examples among the raw arguments of an op, or None."""
 
 
+crossed: list[Callable[[Sequence[Any]], Any]] = []
+"""That function, once a gradient may lead into such a graph from outside (`autograd/crossing.py`)."""
+
+
 def at_once() -> bool:
     """Whether this thread runs a function once for all examples."""
     return any(level.at_once for level in mode.levels)
@@ -128,4 +132,11 @@ def at_once() -> bool:
 def refuse_at_once() -> None:
     """Let `vmap` be a loop, before something is done that must not be done twice."""
     if at_once():
+        raise NotMapped
+
+
+def check_examples_writable(array: Any) -> None:
+    """Let `vmap` be a loop where `array` may be memory that others see, to which something would be written twice."""
+    innermost = next((level for level in reversed(mode.levels) if level.at_once), None)
+    if innermost is not None and not innermost.owns(array):
         raise NotMapped

@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
 if TYPE_CHECKING:
-    from ..autograd.nodes import Node
+    from ..autograd.nodes import Edge, Node
     from .tensor import Tensor
 
 P = ParamSpec("P")
@@ -50,6 +50,18 @@ tell_method: Upcall[[str, Any], Any] = Upcall("core.dispatching")
 
 run_node: Upcall[[Node, Sequence[Any]], Any] = Upcall("autograd.engine")
 """Run one node on the gradients of its outputs, which are Tensors."""
+
+summed: Upcall[[Edge, Any, Any], Edge] = Upcall("autograd.crossing")
+"""Where the gradient of a tensor goes, by its array, that took part in an array of examples of a vmap."""
+
+seed_of_examples: Upcall[[Any, Tensor, bool], Tensor] = Upcall("autograd.crossing")
+"""A gradient of a result within a vmap, from which a walk there begins."""
+
+room_for_examples: Upcall[[Tensor, Tensor], Tensor] = Upcall("autograd.crossing")
+"""The first tensor, which is new, with memory for each of the examples that the second one has."""
+
+for_each_example: Upcall[..., Sequence[Any]] = Upcall("autograd.each_example")
+"""What gradient rules return for all examples of a vmap, by a call for each."""
 
 pack_kept: Upcall[[Node, Callable[[Tensor], Any], Callable[[Any], Tensor]], None] = Upcall(
     "ops.dispatch.packed"

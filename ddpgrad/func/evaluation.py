@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from .. import Tensor, enable_grad, eye, is_grad_enabled, stack, zeros, zeros_like
+from .. import Tensor, enable_grad, eye, is_grad_enabled, zeros, zeros_like
 from ..autograd.accumulate import AccumulateGrad, edge_of
 from ..autograd.forward_ad import recorded
 from ..autograd.functional import gradients, jacobian_of
 from ..autograd.graph import get_gradient_edge
 from ..autograd.nodes import GradientEdge
 from ..autograd.own_tangents import transposing
-from ..core.modes import at_once, mode
 from .levels import DERIVATIVE, Derivative, entered
 from .trees import flatten
 from .vmap import vmap
@@ -51,12 +50,8 @@ class Call:
                 raise ValueError(
                     f"Thing passed to transform API must be Tensor, got {type(leaf)}; argnums says which arguments count"
                 )
-        mapped = next((level for level in mode.levels if level.at_once), None)
-        anchor = zeros(())
-        if mapped is not None:
-            anchor, *leaves = map(mapped.spread, (anchor, *leaves))
         with enable_grad():
-            anchor.requires_grad_()
+            anchor = zeros((), requires_grad=True)
             self.inputs = [recorded(x, anchor) if duals else _own(x, self.recording) for x in leaves]
             # Leaves of our own are not what others wait for.
             ours = [t for t in (*self.inputs, anchor) if t.is_leaf]
@@ -250,7 +245,5 @@ def _units(like: Tensor) -> Tensor:
 
 
 def _for_each(function: Callable[[Tensor], Sequence[Tensor]], seeds: Tensor) -> list[Tensor]:
-    """What `function` returns for each of `seeds`, stacked: for all at once, unless a vmap is around it."""
-    if at_once():
-        return [stack(list(parts)) for parts in zip(*map(function, seeds), strict=True)]
+    """What `function` returns for each of `seeds`, stacked."""
     return list(vmap(lambda seed: tuple(function(seed)))(seeds))

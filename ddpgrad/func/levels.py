@@ -11,11 +11,11 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from .. import Tensor
+from ..autograd.crossing import Level, enter
 from ..autograd.function import Function
-from ..backend.mapped.array import repeated
+from ..backend.mapped.array import MappedArray, same
 from ..core.errors import NotMapped
-from ..core.modes import at_once, mapping, mode
-from ..core.tensor import wrap
+from ..core.modes import at_once, mode
 from ..random.generator import Generator
 from .trees import flatten, spread
 
@@ -142,12 +142,16 @@ def _example(x: Any, dim: int | None, batches: Sequence[tuple[Tensor, Tensor]]) 
 
 
 class AtOnce:
-    """The level of `vmap` that calls its function once, with all examples."""
+    """The level of `vmap` that calls its function once, with all examples.
+
+    within: the level of their arrays. arguments: the memory that the examples lie in, which others see.
+    """
 
     at_once, more = True, False
 
-    def __init__(self, randomness: Randomness, count: int) -> None:
-        self._randomness, self._count = randomness, count
+    def __init__(self, randomness: Randomness, within: Level) -> None:
+        self._randomness, self.within = randomness, within
+        self.arguments: list[Any] = []
 
     def draw(self, generator: Generator) -> None:
         """What is drawn here is the same for all."""
@@ -161,11 +165,18 @@ class AtOnce:
             raise NotMapped
         return function.forward
 
-    def spread(self, tensor: Tensor) -> Tensor:
-        """`tensor` for each example: of its own, so that each has a gradient of its own."""
-        if tensor.requires_grad or mapping[0]([tensor._array]) is not None:
-            return tensor
-        return wrap(repeated(tensor._array, self._count))
+    def given(self, x: Tensor, dim: int) -> Tensor:
+        """The argument `x`, which has the examples along `dim`, as the function sees it."""
+        example = enter(x, dim, self.within)
+        self.arguments.append(example._array.data.mem)
+        return example
+
+    def owns(self, array: Any) -> bool:
+        """Whether nobody outside sees the memory of `array`, which has room for each example."""
+        if not isinstance(array, MappedArray) or array.level != self.within.number or same(array):
+            return False
+        memory = array.data.mem
+        return all(memory is not other for other in self.arguments)
 
 
 class Derivative:

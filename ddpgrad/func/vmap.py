@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from .. import Tensor, cat, stack
 from ..core.errors import NotMapped
-from ..core.modes import at_once as within
 from . import at_once
 from .closure import tensors_from_outside
 from .levels import Mapping, Randomness, entered
@@ -31,7 +32,7 @@ def vmap(
     once, which take so many times the memory of one.
 
     `func` is called once, with tensors that show one example and hold all. Where it needs examples one by one (their elements as
-    numbers, writes, different random numbers, gradients of what it has from outside), it is called for each: a loop.
+    numbers, writes to arguments, different random numbers), it is called for each: a loop.
     """
     if chunk_size is not None and chunk_size < 1:
         raise ValueError(f"vmap: chunk_size should be None or greater than 0. (got {chunk_size})")
@@ -48,11 +49,8 @@ def vmap(
         leaves, rebuild = flatten(args)
         dims = spread(in_dims, args, "in_dims")
         count = _batch_size(name, leaves, dims)
-        try:
+        with suppress(NotMapped):
             return _at_once(func, leaves, dims, count, rebuild, kwargs, draws, out_dims, chunk_size or count)
-        except NotMapped:
-            if within():
-                raise
         return _loop(name, func, leaves, dims, count, rebuild, kwargs, draws, out_dims)
 
     return wrapper
@@ -66,16 +64,15 @@ def _at_once(
     if min(chunk, count) < 2 or any(map(is_batch, leaves)):
         raise NotMapped
     found: list[list[Any]] = []
-    result, to = None, []
+    result, to = None, partial(_places, out_dims)
     for start in range(0, count, chunk):
         draws.again()
         size = min(chunk, count - start)
         given = [x if d is None else x.narrow(d, start, size) for x, d in zip(leaves, dims, strict=True)]
-        result = at_once.call(func, given, dims, size, rebuild, kwargs, draws)
-        to = _places(out_dims, result)
-        found.append(at_once.joined(flatten(result)[0], to, size))
+        result, parts = at_once.call(func, given, dims, size, rebuild, kwargs, draws, to)
+        found.append(parts)
     parts = found[0] if len(found) == 1 else [
-        column[0] if d is None else cat(list(column), d) for column, d in zip(zip(*found, strict=True), to, strict=True)
+        column[0] if d is None else cat(list(column), d) for column, d in zip(zip(*found, strict=True), to(result), strict=True)
     ]  # fmt: skip
     return flatten(result)[1](parts)
 

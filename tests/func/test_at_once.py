@@ -94,6 +94,87 @@ def test_every_op_gives_each_example_its_own_result_and_gradient(op: Any):
             close(*mapped_and_one_by_one(slopes, given, dims))
 
 
+def loop(function: Any, dims: tuple[Any, ...]) -> Any:
+    """`vmap` as the sentence has it: a call for each of three examples."""
+    return lambda *args: stacked([
+        function(*[a if d is None else a.select(d, i) for a, d in zip(args, dims, strict=True)]) for i in range(3)
+    ])  # fmt: skip
+
+
+def with_gradients(out: Any, leaves: list[Tensor]) -> list[Tensor]:
+    """Results, their gradients in `leaves`, and the gradients of these."""
+    values = list(out) if isinstance(out, (tuple, list)) else [out]
+    found = list(values)
+    for _ in range(2):
+        summed = total(tuple(values))
+        if not summed.requires_grad:
+            break
+        values = torch.autograd.grad(summed, leaves, create_graph=True, materialize_grads=True)
+        found += values
+    return found
+
+
+@pytest.mark.parametrize("op", SAMPLED.values(), ids=SAMPLED)
+def test_every_op_is_differentiated_from_outside_and_nests(op: Any):
+    for call, given, dims in cases(op):
+        leaves = [t.clone().requires_grad_(t.is_floating_point() or t.is_complex()) for t in given]
+        wanted = [t for t in leaves if t.requires_grad]
+        first = dims.index(0)
+        outer = tuple(0 if i == first else None for i in range(len(dims)))
+        inner = tuple(None if i == first else d for i, d in enumerate(dims))
+        if not any(d == 0 for d in inner):  # two dimensions of one tensor
+            leaves[first] = torch.stack([leaves[first]] * 3, 1)
+            inner = outer
+        for maps in ((dims,), (outer, inner)):
+            tensors = (
+                leaves
+                if len(maps) > 1
+                else [t if t.dim() == g.dim() else t[:, 0] for t, g in zip(leaves, given, strict=True)]
+            )
+            got, want = call, call
+            for d in reversed(maps):
+                got, want = vmap(got, d), loop(want, d)
+            try:
+                expected = with_gradients(want(*tensors), wanted)
+            except (RuntimeError, NotImplementedError):
+                continue  # no second gradient, which is said elsewhere
+            close(with_gradients(got(*tensors), wanted), expected)
+
+
+w = torch.tensor([0.5, -1.0, 2.0], dtype=torch.float64, requires_grad=True)
+rows = torch.tensor(
+    [[0.1, 0.7, -0.3], [1.0, 0.2, 0.4], [-0.6, 0.9, 0.8]], dtype=torch.float64, requires_grad=True
+)
+
+
+def of_products(vmap: Any) -> Tensor:
+    return vmap(vmap(lambda a, b: ((a * w).sin() * (b * w).exp()).sum(), (None, 0)), (0, None))(rows, rows)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        pytest.param(lambda vmap: vmap(lambda r: (r * w).exp().sum(), (0,))(rows), id="a closure"),
+        pytest.param(lambda vmap: vmap(lambda r, w: (r * w).exp(), (0, None))(rows, w), id="no dimension"),
+        pytest.param(lambda vmap: vmap(lambda r, c: r * c.exp(), (0, 1))(rows, rows), id="columns"),
+        pytest.param(lambda vmap: vmap(lambda r: torch.cat([r, w, r]).sin(), (0,))(rows), id="joined"),
+        pytest.param(lambda vmap: vmap(lambda r: torch.stack([w, r.exp()]), (0,))(rows), id="stacked"),
+        pytest.param(lambda vmap: vmap(lambda r: w * 2, (0,))(rows), id="the same for all"),
+        pytest.param(lambda vmap: vmap(lambda r: grad(lambda z: (z * w).exp().sum())(r), (0,))(rows), id="grad"),
+        pytest.param(lambda vmap: vmap(lambda r: grad(lambda w: (r * w).exp().sum())(w), (0,))(rows), id="grad of what is shared"),
+        pytest.param(lambda vmap: vmap(jacrev(lambda r: (r * w).exp().cumsum(0)), (0,))(rows), id="jacrev"),
+        pytest.param(lambda vmap: vmap(jacfwd(lambda r: (r * w).exp().cumsum(0)), (0,))(rows), id="jacfwd"),
+        pytest.param(lambda vmap: vmap(hessian(lambda r: (r * w).exp().prod()), (0,))(rows), id="hessian"),
+        pytest.param(lambda vmap: jacrev(lambda w: vmap(lambda r: (r * w).exp(), (0,))(rows))(w), id="in jacrev"),
+        pytest.param(lambda vmap: jacfwd(lambda w: vmap(lambda r: (r * w).exp(), (0,))(rows))(w), id="in jacfwd"),
+        pytest.param(lambda vmap: hessian(lambda w: vmap(lambda r: (r * w).exp(), (0,))(rows).prod())(w), id="in hessian"),
+        pytest.param(of_products, id="all pairs"),
+    ],
+)  # fmt: skip
+def test_gradients_from_outside(function: Any):
+    close(with_gradients(function(vmap), [w, rows]), with_gradients(function(loop), [w, rows]))
+
+
 def test_gradients_of_a_network_for_each_example(device: str):
     torch.manual_seed(0)
     model = nn.Sequential(
@@ -163,11 +244,90 @@ def raise_too_large(row: Tensor) -> Tensor:
 
 def test_gradients_of_what_the_function_has_from_outside_are_sums():
     w, x = torch.tensor([1.0, 2.0], requires_grad=True), torch.arange(6.0).reshape(3, 2)
-    vmap(lambda row: (w * row).sum())(x).sum().backward()
-    assert w.grad is not None and w.grad.tolist() == [6.0, 9.0]
+    counted = Counted(lambda row: (w * row).sum())
+    vmap(counted)(x).sum().backward()
+    assert w.grad is not None and w.grad.tolist() == [6.0, 9.0] and counted.calls == 1
     rows = x.clone().requires_grad_()
     vmap(lambda row: row.sin())(rows).sum().backward()
     assert rows.grad is not None and rows.grad.tolist() == x.cos().tolist()
+
+
+def test_within_a_vmap_each_example_has_a_gradient_of_its_own():
+    w, x = torch.tensor([1.0, 2.0], requires_grad=True), torch.arange(6.0).reshape(3, 2)
+    each = vmap(lambda row: torch.autograd.grad((w * row).sum(), w)[0])(x)
+    assert each.tolist() == x.tolist() and not each.requires_grad
+    kept = vmap(lambda row: (w * row).sum())(x)
+    units = vmap(lambda unit: torch.autograd.grad(kept, w, unit, retain_graph=True)[0])(torch.eye(3))
+    assert units.tolist() == x.tolist()  # of a graph that is another vmap's
+
+
+def test_what_was_kept_may_not_be_written_to():
+    x = torch.ones(3, 2, requires_grad=True)
+    arguments, results = x * 1, vmap(lambda row: row.exp())(x)
+    squares = vmap(lambda row: row * row)(arguments)
+    for changed, out in ((arguments, squares), (results, results)):
+        with torch.no_grad():
+            changed.detach().mul_(2)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            out.sum().backward()
+
+
+def _in_place(name: str, *args: Any) -> Any:
+    return lambda row: getattr(row * 2, name)(*args) * row
+
+
+def write_to_a_part(row: Tensor) -> Tensor:
+    out = row * 2
+    part = out[1:]
+    part.mul_(row[:2])
+    out[0] = row[1]
+    out.view(3, 1)[2] += 5
+    return out * out
+
+
+def write_to_new_memory(row: Tensor) -> Tensor:
+    zeros, more, empty = torch.zeros_like(row), row.new_ones(4), torch.empty_like(row)
+    zeros[0], more[1:] = row[1], row.exp()
+    return empty.copy_(row) * zeros.sum() + more[:3]
+
+
+def write_to_a_diagonal(row: Tensor) -> Tensor:
+    outer = torch.outer(row, row)
+    outer.diagonal().add_(row)
+    outer.t()[0] = row.sin()
+    return outer.tril_()
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        *(pytest.param(_in_place(name, *args), id=name) for name, args in {
+            "add_": (1,), "fill_": (2.0,), "zero_": (), "clamp_": (0.1,), "exp_": (),
+            "scatter_": (0, torch.tensor([0, 2]), 3.0), "index_add_": (0, torch.tensor([0, 2]), w.detach()[:2]),
+        }.items()),
+        pytest.param(lambda row: F.relu(row * 2, inplace=True).exp(), id="relu"),
+        pytest.param(lambda row: (row * 2).masked_fill_(row > 0, 0.5) * row, id="masked_fill_"),
+        pytest.param(lambda row: (row * 2).as_strided((2,), (1,), 1).exp(), id="as_strided"),
+        write_to_a_part, write_to_new_memory, write_to_a_diagonal,
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("differentiated", [False, True])
+def test_writes_to_what_the_function_has_made(function: Any, differentiated: bool):
+    x, counted = rows.detach().clone().requires_grad_(differentiated), Counted(function)
+    close(with_gradients(vmap(counted)(x), [x]), with_gradients(loop(function, (0,))(x), [x]))
+    assert counted.calls == 1 and x.tolist() == rows.tolist()
+
+
+def test_a_part_of_memory_that_is_named_by_an_offset_is_that_of_the_example():
+    x = torch.arange(12.0).reshape(3, 4)
+    assert vmap(lambda row: row.as_strided((2,), (1,), 1))(x).tolist() == x[:, 1:3].tolist()
+    assert vmap(lambda row: (row * 1)[1:].as_strided((2,), (1,), 2))(x).tolist() == x[:, 2:].tolist()
+
+
+def test_layout_of_results():
+    x = torch.randn(3, 4, 5)
+    assert vmap(lambda a: a * 2, in_dims=1, out_dims=1)(x).stride() == (20, 5, 1)
+    assert vmap(lambda a: a * 2, out_dims=2)(x).stride() == (5, 1, 20)
 
 
 def test_chunks():

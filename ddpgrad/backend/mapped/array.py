@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
 from types import SimpleNamespace
-from typing import Any, NoReturn, Self
+from typing import Any, ClassVar, NoReturn, Self
 
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from ...core.errors import NotMapped
+from ..registry import backend_for
 from ..shaped import Shaped
 
 Array = Any
@@ -18,15 +20,43 @@ _OF_OTHERS = frozenset(("device_kind", "why"))
 """Attributes by which other raw arrays are told."""
 
 
+class _Memory:
+    """The memory of `whole`. mem: the object that has it. ptr: the address of the first example."""
+
+    __slots__ = ("whole",)
+
+    def __init__(self, whole: Array) -> None:
+        self.whole = whole
+
+    @property
+    def mem(self) -> Any:
+        whole = self.whole
+        if not isinstance(whole, np.ndarray):
+            return whole.data.mem
+        return whole.base if isinstance(whole.base, np.ndarray) else whole
+
+    @property
+    def ptr(self) -> int:
+        whole = self.whole
+        return whole.ctypes.data if isinstance(whole, np.ndarray) else whole.data.ptr
+
+
 class MappedArray(Shaped, NDArrayOperatorsMixin):
     """`whole` (examples, *shape), seen as one example of `shape`.
 
-    It stands where other raw arrays stand: in a Tensor, in a walk of backward, in a node of the graph. It is never written to.
-    Examples that are all the same have steps of 0 bytes between them (`same`).
+    It stands where other raw arrays stand: in a Tensor, in a walk of backward, in a node of the graph. Examples that are all the
+    same have steps of 0 bytes between them (`same`).
+
+    There is a class for each `level`, which counts vmaps within one another from 1, and for each class of `whole`, which is a
+    MappedArray of a lower level where the examples are themselves mapped. The class without a level is what a rule sees: the
+    examples of the vmap that it is asked about. Arrays of vmaps around that one are single arrays to it.
     """
 
     __slots__ = ("__weakref__", "shape", "whole")
-    base = None  # nobody else may have the memory: what is made of it is new
+    level: ClassVar[int] = 0
+    levels: ClassVar[tuple[int, ...]] = ()
+    """The highest first."""
+    base = None  # who has the memory, `data` says
 
     def __init__(self, whole: Array) -> None:
         self.whole = whole
@@ -38,6 +68,12 @@ class MappedArray(Shaped, NDArrayOperatorsMixin):
         return self.whole.shape[0]
 
     @property
+    def first(self) -> Array:
+        """The first example, as an array of an array library."""
+        one = self.whole[0, ...]
+        return one.first if isinstance(one, MappedArray) else one
+
+    @property
     def dtype(self) -> np.dtype[Any]:
         return self.whole.dtype
 
@@ -47,31 +83,50 @@ class MappedArray(Shaped, NDArrayOperatorsMixin):
 
     @property
     def flags(self) -> SimpleNamespace:
-        one = self.whole[0].flags
+        one = self.whole[0, ...].flags
         return SimpleNamespace(
             c_contiguous=one.c_contiguous, f_contiguous=one.f_contiguous, carray=False, writeable=False, aligned=True
         )  # fmt: skip
 
     @property
-    def data(self) -> SimpleNamespace:
-        """Memory of its own, as nothing is written to it: `memory_of` in `ops/dispatch/views.py`."""
-        return SimpleNamespace(mem=self)
+    def data(self) -> _Memory:
+        """Where the examples lie: `memory_of` in `ops/dispatch/views.py`."""
+        return _Memory(self.whole)
 
-    def astype(self, dtype: Any, copy: bool = True) -> MappedArray:
-        return self if not copy and self.dtype == dtype else MappedArray(self.whole.astype(dtype))
+    def astype(self, dtype: Any, copy: bool = True) -> Self:
+        return self if not copy and self.dtype == dtype else self.__class__(self.whole.astype(dtype))
 
-    def copy(self) -> MappedArray:
-        return MappedArray(self.whole.copy())
+    def copy(self) -> Self:
+        return self.__class__(self.whole.copy())
 
-    def alike(self, array: Array) -> MappedArray:
-        """As many examples that are all `array`."""
-        return repeated(array, self.count)
+    def reshape(self, *shape: Any) -> Self:
+        sizes = shape[0] if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
+        return self.__class__(self.whole.reshape((self.count, *sizes)))
+
+    def transpose(self, *dims: Any) -> Self:
+        order = dims[0] if len(dims) == 1 and isinstance(dims[0], (tuple, list)) else dims
+        return self.__class__(self.whole.transpose((0, *[d % self.ndim + 1 for d in order])))
+
+    def swapaxes(self, first: int, second: int) -> Self:
+        return self.__class__(self.whole.swapaxes(first % self.ndim + 1, second % self.ndim + 1))
+
+    def __getitem__(self, index: Any) -> Self:
+        return self.__class__(self.whole[_behind(index)])
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        if isinstance(value, MappedArray):
+            if value.level > self.level:
+                raise NotMapped  # the examples here have no room for those of a vmap within
+            if value.level == self.level:
+                ndim = self.whole[_behind(index)].ndim - 1
+                value = value.whole.reshape((value.count,) + (1,) * (ndim - value.ndim) + value.shape)
+        self.whole[_behind(index)] = value
 
     def _one_by_one(self, *args: Any, **kwargs: Any) -> NoReturn:
         raise NotMapped
 
     item = tolist = __bool__ = __int__ = __float__ = __complex__ = __index__ = _one_by_one
-    __iter__ = __setitem__ = __getitem__ = __array__ = __array_function__ = __reduce__ = _one_by_one
+    __iter__ = __array__ = __array_function__ = __reduce__ = _one_by_one
     __hash__ = object.__hash__  # type: ignore[assignment]
 
     def __getattr__(self, name: str) -> NoReturn:
@@ -82,25 +137,67 @@ class MappedArray(Shaped, NDArrayOperatorsMixin):
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
         if method != "__call__" or options or ufunc.signature is not None:
             raise NotMapped
-        wholes = aligned(inputs)
-        return mapped(ufunc(*wholes), count_of(inputs))
+        some = innermost(inputs)
+        assert some is not None
+        return mapped(ufunc(*aligned(of_level(inputs, some.level))), some.count, some.level)
 
-    def __iadd__(self, other: Any) -> Self:
+    def __iadd__(self, other: Any) -> Any:
         return self + other
+
+
+def _behind(index: Any) -> tuple[Any, ...]:
+    """An index of slices, numbers and their like, behind the examples."""
+    parts = index if index.__class__ is tuple else (index,)
+    if not all(part is None or part is Ellipsis or part.__class__ in (int, slice) for part in parts):
+        raise NotMapped
+    return (slice(None), *parts)
+
+
+@cache
+def kind_of(level: int, below: type) -> type[MappedArray]:
+    """The class of arrays that hold the examples of the vmap at `level` in one of class `below`."""
+    levels = (level, *getattr(below, "levels", ()))
+    return type(f"MappedArray{level}", (MappedArray,), {"__slots__": (), "level": level, "levels": levels})
+
+
+def at(level: int, whole: Array) -> MappedArray:
+    """The examples of the vmap at `level` that lie in `whole`, along its first dimension."""
+    return kind_of(level, whole.__class__)(whole)
 
 
 def mapped_in(values: Iterable[Any]) -> Iterator[MappedArray]:
     """The MappedArrays among `values`, and within tuples and lists there."""
     for value in values:
-        if value.__class__ is MappedArray:
+        if isinstance(value, MappedArray):
             yield value
         elif value.__class__ is tuple or value.__class__ is list:
             yield from mapped_in(value)
 
 
+def innermost(values: Iterable[Any]) -> MappedArray | None:
+    """The first MappedArray of the highest level among `values`: where the result of a function of these belongs."""
+    found = None
+    for value in mapped_in(values):
+        if found is None or value.level > found.level:
+            found = value
+    return found
+
+
+def of_level(values: Sequence[Any], level: int) -> list[Any]:
+    """`values` as a rule sees them that is asked about the vmap at `level`."""
+    return [_of_level(value, level) for value in values]
+
+
+def _of_level(value: Any, level: int) -> Any:
+    kind = value.__class__
+    if kind is tuple or kind is list:
+        return kind([_of_level(part, level) for part in value])
+    return MappedArray(value.whole) if isinstance(value, MappedArray) and value.level == level else value
+
+
 def count_of(values: Iterable[Any]) -> int:
-    """How many examples the MappedArrays among `values` have."""
-    return next(mapped_in(values)).count
+    """How many examples the MappedArrays have that a rule was given."""
+    return next(value for value in mapped_in(values) if value.__class__ is MappedArray).count
 
 
 def same(array: MappedArray) -> bool:
@@ -108,16 +205,24 @@ def same(array: MappedArray) -> bool:
     return array.whole.strides[0] == 0 and array.count > 1
 
 
-def mapped(result: Any, count: int) -> MappedArray:
+def mapped(result: Any, count: int, level: int) -> MappedArray:
     """What a function of all examples returned, which has them along its first dimension."""
     if getattr(result, "shape", ())[:1] != (count,):
         raise NotMapped
-    return MappedArray(result)
+    return at(level, result)
 
 
-def repeated(array: Array, count: int) -> MappedArray:
-    """`count` examples that are all `array`."""
-    return MappedArray(np.broadcast_to(array, (count, *array.shape)))
+def repeated(array: Array, count: int) -> Array:
+    """An array of `count` examples that are all `array`, in its memory."""
+    return backend_for(array).expand(array, (count, *array.shape))
+
+
+def alike(like: Array, array: Array) -> Array:
+    """`array` for each example that `like` has, in memory of its own."""
+    if not isinstance(like, MappedArray):
+        return array
+    whole = repeated(alike(like.whole[0, ...], array), like.count)
+    return at(like.level, backend_for(whole).clone(whole))
 
 
 def aligned(values: Any) -> list[Any]:

@@ -15,7 +15,7 @@ from ..device import Device
 from ..dtype import numpy_of
 from ..registry import Backend, Kernel, add_backend, backend_for, body_of
 from . import indexing, layers, shapes
-from .array import MappedArray, mapped, mapped_in, repeated, same
+from .array import MappedArray, at, innermost, mapped, mapped_in, repeated, same
 from .elements import OF_ELEMENTS, elementwise
 from .rules import RULES, Rule
 
@@ -25,14 +25,12 @@ __all__ = ["BACKEND", "MappedBackend", "indexing", "layers", "shapes"]
 _OF_PARTS = frozenset(("getitem", "sum_to", "weight_gradient"))
 """Kernels that are made of others here, as their portable bodies are."""
 
-_REFUSED = frozenset(
-    ("dropout", "empty", "fill_where", "full", "move", "nonzero", "on", "overwrite", "strided", "view_dtype")
-)
+_REFUSED = frozenset(("dropout", "empty", "move", "nonzero", "on", "overwrite", "view_dtype"))
 """Kernels that draw, write or look at memory."""
 
 
 class MappedBackend(Backend):
-    """Kernels on MappedArrays."""
+    """Kernels on MappedArrays of any level."""
 
     places = False
 
@@ -55,40 +53,48 @@ def _refuse(*args: Any, **options: Any) -> Any:
 
 
 def _asarray(data: Any, dtype: Any = None, like: Any = None) -> Any:
-    if data.__class__ is not MappedArray:
+    if not isinstance(data, MappedArray):
         return np.asarray(data, None if dtype is None else numpy_of(dtype))
     return data if dtype is None else BACKEND.cast(data, dtype)
 
 
 def _at_once(name: str, rule: Rule | None) -> Kernel:
     def kernel(*args: Any) -> Any:
-        found = list(mapped_in(args))
-        if not found:
+        some = innermost(args)
+        if some is None:
             return getattr(backend_for(next(a for a in args if hasattr(a, "dtype"))), name)(*args)
-        count, H = found[0].count, backend_for(found[0].whole)
-        if any(map(same, found)):
-            args = tuple(map(_plain, args))
-            found = list(mapped_in(args))
-            if not found:
-                return _made(getattr(H, name)(*args), lambda one: repeated(H.asarray(one), count))
+        count, level = some.count, some.level
+        seen = [_seen(value, level) for value in args]
+        H = _below(seen) or backend_for(some.whole)
+        if not any(value.__class__ is MappedArray for value in mapped_in(seen)):
+            return _made(getattr(H, name)(*seen), lambda one: at(level, repeated(H.asarray(one), count)))
         if rule is not None:
             try:
-                return _made(rule(H, *args), lambda whole: mapped(whole, count))
+                return _made(rule(H, *seen), lambda whole: mapped(whole, count, level))
             except NotMapped:
                 pass
-        return _one_by_one(getattr(H, name), args, count)
+        return _one_by_one(H, name, seen, count, level)
 
     kernel.__name__ = name
     return kernel
 
 
-def _plain(value: Any) -> Any:
-    """`value` as a plain array where it is one for all examples."""
-    if value.__class__ is MappedArray and same(value):
-        return value.whole[0, ...]
-    if value.__class__ is tuple or value.__class__ is list:
-        return value.__class__(map(_plain, value))
-    return value
+def _seen(value: Any, level: int) -> Any:
+    """`value` as a rule sees it that is asked about the vmap at `level`: as a single array where it is one for all examples."""
+    kind = value.__class__
+    if kind is tuple or kind is list:
+        return kind([_seen(part, level) for part in value])
+    if not isinstance(value, MappedArray) or value.level != level:
+        return value
+    return value.whole[0, ...] if same(value) else MappedArray(value.whole)
+
+
+def _below(seen: Sequence[Any]) -> Backend | None:
+    """The backend that rules compute with where there are vmaps around the one that they are asked about."""
+    for value in mapped_in(seen):
+        if isinstance(value.whole, MappedArray) or value.level:
+            return BACKEND
+    return None
 
 
 def _made(result: Any, made: Callable[[Array], MappedArray]) -> Any:
@@ -106,20 +112,21 @@ def _example(value: Any, i: int) -> Any:
     return value
 
 
-def _one_by_one(kernel: Kernel, args: Sequence[Any], count: int) -> Any:
+def _one_by_one(H: Backend, name: str, seen: Sequence[Any], count: int, level: int) -> Any:
     """The results of all examples, one after another."""
-    return _stacked([kernel(*[_example(value, i) for value in args]) for i in range(count)])
+    kernel = getattr(H, name)
+    return _stacked(H, [kernel(*[_example(value, i) for value in seen]) for i in range(count)], level)
 
 
-def _stacked(results: Sequence[Any]) -> Any:
+def _stacked(H: Backend, results: Sequence[Any], level: int) -> Any:
     first = results[0]
     if isinstance(first, (tuple, list)):
-        return first.__class__([_stacked(parts) for parts in zip(*results, strict=True)])
+        return first.__class__([_stacked(H, parts, level) for parts in zip(*results, strict=True)])
     if first is None:
         return None
     if not hasattr(first, "dtype") or any(one.shape != first.shape for one in results):
         raise NotMapped
-    return MappedArray(np.stack(results))
+    return at(level, H.stack([H.asarray(one) for one in results], 0))
 
 
 def _device_of(array: MappedArray) -> Device:

@@ -124,7 +124,7 @@ def _counted(H: Any, targets: Array, weight: Any, ignore_index: int, like: Array
     kept = targets != ignore_index
     if weight is not None:
         kept = kept * H.index_select(weight, 0, targets * kept)
-    return kept.reshape(count, -1).sum(1, keepdims=True).astype(like.dtype)
+    return H.sum(kept.reshape(count, -1), 1, True).astype(like.dtype)
 
 
 @rule("cross_entropy_rows")
@@ -138,7 +138,7 @@ def _cross_entropy(
         sums = sums.reshape(2, input.count, -1).swapaxes(0, 1)
     if reduction == "none":
         return losses, sums
-    total = losses.sum(1)
+    total = H.sum(losses, 1)
     if reduction == "mean":
         total = total / _counted(H, targets, weight, ignore_index, losses, input.count)[:, 0]
     return total, sums

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-import numpy as np
-
 from ...core.errors import NotMapped
 from ...core.tables import decorator_for
 from ..registry import backend_for
-from .array import MappedArray
+from .array import MappedArray, repeated
 
 Rule = Callable[..., Any]
 RULES: dict[str, Rule] = {}
@@ -29,7 +27,7 @@ def each(values: Iterable[Any], count: int) -> list[Any]:
     return [
         v.whole
         if v.__class__ is MappedArray
-        else backend_for(v).clone(np.broadcast_to(v, (count, *v.shape)))
+        else backend_for(v).clone(repeated(v, count))
         if hasattr(v, "strides")
         else v
         for v in values

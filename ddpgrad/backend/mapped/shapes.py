@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...core.errors import NotMapped
-from .array import MappedArray, count_of
+from .array import MappedArray, aligned, count_of
 from .rules import each, later, ndim_of, rule
 
 Array = Any
@@ -102,3 +102,21 @@ def _full_like(H: Any, input: MappedArray, value: Any) -> Any:
 @rule("new_zeros")
 def _new_zeros(H: Any, input: MappedArray, shape: Sequence[int]) -> Any:
     return H.new_zeros(input.whole, (input.count, *shape))
+
+
+@rule("full")
+def _full(H: Any, shape: Sequence[int], value: Any, dtype: Any, like: MappedArray) -> Any:
+    return H.full((like.count, *shape), value, dtype, like.whole)
+
+
+@rule("fill_where")
+def _fill_where(H: Any, out: MappedArray, mask: MappedArray, value: Any) -> None:
+    H.fill_where(*aligned((out, mask)), value)
+
+
+@rule("strided")
+def _strided(
+    H: Any, input: MappedArray, size: Sequence[int], stride: Sequence[int], delta: int, own: Sequence[int]
+) -> Any:
+    step = input.whole.strides[0] // input.itemsize
+    return H.strided(input.whole, (input.count, *size), (step, *stride), delta, (step, *own))

@@ -8,10 +8,11 @@ import numpy as np
 
 from ...backend import device as devices
 from ...backend import dtype as dtypes
+from ...core.modes import mapping
 from ...core.overrides import asking_modes, overridable
 from ...core.size import sparse_coo
 from ...core.tensor import Size, Tensor, wrap
-from ...core.upcalls import sparse_coo_tensor
+from ...core.upcalls import room_for_examples, sparse_coo_tensor
 from .factories import arange, finish, from_numpy, no_numpy_type, shape_of
 
 _NUMBERS = {bool: 0, int: 1, float: 2, complex: 3}
@@ -182,7 +183,8 @@ def new(function: Any) -> Any:
 
     def method(self: Tensor, *args: Any, dtype: Any = None, device: Any = None, **kwargs: Any) -> Tensor:
         kind = dtype if dtype is not None else self.dtype
-        return function(*args, dtype=kind, device=device if device is not None else self.device, **kwargs)
+        made = function(*args, dtype=kind, device=device if device is not None else self.device, **kwargs)
+        return room_for_examples(made, self) if mapping else made
 
     method.__name__ = method.__qualname__ = f"new_{function.__name__}"
     method.__doc__ = f"`{function.__name__}` with this tensor's dtype and device."

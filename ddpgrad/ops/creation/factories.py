@@ -17,12 +17,12 @@ from ...backend.elementary.shape import strided_view
 from ...backend.layout import order_like, placed
 from ...backend.registry import SparseArray, backend_for, backend_of, to_device
 from ...core.errors import must_be_tensor
-from ...core.modes import uninitialised
+from ...core.modes import mapping, uninitialised
 from ...core.overrides import asking_modes, overridable
 from ...core.size import SPARSE, require_strided
 from ...core.taping import now, taping
 from ...core.tensor import Tensor, wrap
-from ...core.upcalls import sparse_zeros
+from ...core.upcalls import room_for_examples, sparse_zeros
 from ...random import source
 from ..dispatch.out import resize_out, write_out
 
@@ -271,7 +271,8 @@ def like(function: Any) -> Any:
             layout = SPARSE[input._array.layout]
         kwargs |= {"dtype": kind, "device": where, "requires_grad": requires_grad, "layout": layout}
         order = None if isinstance(input._array, SparseArray) else order_like(input._array, memory_format)
-        return placed(function, tuple(input.shape), order, *args, **kwargs)
+        made = placed(function, tuple(input.shape), order, *args, **kwargs)
+        return room_for_examples(made, input) if mapping else made
 
     make.__name__ = make.__qualname__ = f"{function.__name__}_like"
     make.__doc__ = f"`{function.__name__}` with the shape, dtype, device and order in memory of `input`."

@@ -21,7 +21,7 @@ from .calls import Asked, casts_of, general, into, is_differentiable, versions_o
 from .dtype_lists import REFUSED_BY_OPS, refuse_dtypes
 from .explain import explain
 from .lean_nodes import record_pair, record_single
-from .node import record, refuse_outer
+from .node import record
 from .views import counts, mark_view, several_views
 
 if TYPE_CHECKING:
@@ -245,10 +245,8 @@ def single(op: Op, asked: Asked = None) -> Callable[..., Any]:
         except Overridden:  # by an index
             return general(op, asked)(*as_given, **kwargs)
         kind = a.__class__
-        if mapping and (found := mapping[0](options)) is not None:
+        if mapping and (found := mapping[0]((a, *options))) is not None:
             kind = found.__class__
-            if input._requires_grad:
-                refuse_outer((input,), kind)
         try:
             result = kernels[kind](a, *options)
         except Exception as error:
@@ -260,9 +258,11 @@ def single(op: Op, asked: Asked = None) -> Callable[..., Any]:
         if is_view:
             mark_view(input, out, (call, options))
         if input._requires_grad and mode.enabled and differentiable and (not is_view or counts(out)):
-            record_single(
-                op, input, (a, *options), out, versions_of([args[i] for i in watch]) if watch else ()
-            )
+            watched = versions_of([args[i] for i in watch]) if watch else ()
+            if kind is a.__class__:
+                record_single(op, input, (a, *options), out, watched)
+            else:
+                record(op, (input,), (a, *options), out, watched=watched)
         return out
 
     return call

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from ...core.dispatching import telling
 from ...core.errors import GraphError, NotMapped
 from ...core.modes import mapping
 from ...core.tensor import Tensor
-from ...core.upcalls import saved_attribute
+from ...core.upcalls import for_each_example, saved_attribute, summed
 
 if TYPE_CHECKING:
     from .declare import Op
@@ -83,12 +83,15 @@ class OpNode(Node):
         ):
             kept = self._as_tensors(kept, grad)
         op = self.op
-        dtype = self.dtype
+        dtype, rule = self.dtype, op.backward
         if dtype is not _FLOAT32 and op.holomorphic:
             first = dtype[0] if dtype.__class__ is tuple else dtype  # several outputs have a dtype each
             if first.kind == "c":
-                return _conjugated(op.backward, F, grad, kept, self.edges)
-        return op.backward(F, grad, kept, self.edges)
+                rule = partial(_conjugated, rule)
+        try:
+            return rule(F, grad, kept, self.edges)
+        except NotMapped:
+            return for_each_example(rule, F, grad, kept, self.edges)
 
     def entry(self, grad: Any, F: Any, edges: Sequence[Edge]) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         op, dtype = self.op, self.dtype
@@ -214,12 +217,6 @@ def guarded(out: Tensor, *tensors: Tensor | None) -> Tensor:
     return out
 
 
-def refuse_outer(given: Sequence[Any], kind: type) -> None:
-    """Let `vmap` be a loop where one gradient would be the sum of those of all examples. kind: of the result's array."""
-    if any(isinstance(t, Tensor) and t._requires_grad and t._array.__class__ is not kind for t in given):
-        raise NotMapped
-
-
 def _has_arrays(kept: Any) -> bool:
     """Whether an argument such as an index holds arrays."""
     if isinstance(kept, (tuple, list)):
@@ -250,8 +247,6 @@ def record(
     given: the tensor arguments, where None and numbers need no gradient; raw: all arguments
     as the kernel had them. watched: version counters of what is kept besides, such as indices.
     """
-    if mapping:
-        refuse_outer(given, out._array.__class__)
     node = new(OpNode)
     node.op = op
     node.edges = tuple(
@@ -265,6 +260,11 @@ def record(
         ]
     )
     array = out._array
+    if mapping and hasattr(array, "levels"):  # those of a vmap
+        node.edges = tuple([
+            edge if edge is NO_EDGE or t._array.__class__ is array.__class__ else summed(edge, t._array, array)
+            for t, edge in zip(given, node.edges, strict=True)
+        ])  # fmt: skip
     node.shape = array.shape
     node.dtype = array.dtype
     node.sequence = next_sequence()

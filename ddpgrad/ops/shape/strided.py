@@ -87,7 +87,7 @@ def as_strided(input: Tensor, size: Ints, stride: Ints, storage_offset: int | No
         raise RuntimeError(
             f"as_strided: Negative strides are not supported at the moment, got strides: {list(stride)}"
         )
-    array = input._array
+    array = getattr(input._array, "first", input._array)  # of the examples of a vmap
     owner = owner_of(array)
     start = bytes_before(array, owner) // array.itemsize
     offset = start if storage_offset is None else int(storage_offset)
