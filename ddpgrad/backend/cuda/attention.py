@@ -108,9 +108,8 @@ def attention_backward(
     if attention_tiles.handles(query, key, value):
         return attention_tiles.backward(g, query, key, value, is_causal, scale, out, lse)
     if halves := _halves(query, key):
-        given = (query, key, value)
         found = [
-            attention_backward(g[h], *(x[h] for x in given), None, is_causal, scale, out[h], lse[h])
+            attention_backward(g[h], query[h], key[h], value[h], None, is_causal, scale, out[h], lse[h])
             for h in halves
         ]
         return tuple(cupy.concatenate(parts, len(halves[0]) - 1) for parts in zip(*found, strict=True))
