@@ -33,12 +33,15 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # Tests here start processes and wait for them. They come first: what computes fills the rest.
 SLOW = (
-    "distributed", "examples", "faults", "launcher", "test_code_blocks.py", "test_proof.py", "test_same_bits.py", "test_tutorial.py"
+    "distributed", "examples", "faults", "launcher", "test_code_blocks.py", "test_same_bits.py", "test_tutorial.py", "utils",
 )  # fmt: skip
-# Files of long tests that share nothing which takes long to make. Each test of them is a worker's own work, before all others.
+# Before them come the files that take longest, so that no worker is left alone with one; and those whose tests share nothing
+# that takes long to make are spread test by test.
 SPREAD = (
-    "faults/test_campaign.py", "parity/test_distributed_judge.py", "parity/test_library_programs.py",
+    "faults/test_campaign.py", "parity/test_distributed_judge.py", "parity/test_fully_shard_parity.py",
+    "parity/test_library_programs.py",
 )  # fmt: skip
+LONG = (*SPREAD, "parity/test_distributed_programs.py", "test_proof.py")
 
 
 def _cuda_missing() -> str | None:
@@ -151,7 +154,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 def _place(item: pytest.Item) -> int:
     """When a test's turn is: a smaller number comes first."""
     path = item.path.relative_to(HERE)
-    return 0 if str(path) in SPREAD else 1 if path.parts[0] in SLOW else 2
+    return 0 if str(path) in LONG else 1 if path.parts[0] in SLOW else 2
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
