@@ -68,7 +68,7 @@ class DType:
         return f"torch.{self.name}"
 
     def __reduce__(self) -> str:
-        return self.name
+        return "bool_" if self.name == "bool" else self.name
 
     def __copy__(self) -> DType:
         return self

@@ -53,6 +53,20 @@ def test_a_replicated_model_is_loaded_by_a_divided_one(tmp_path: Path):
     assert 0.5 < sizes[0] / sizes[1] < 2  # each wrote a half
 
 
+def test_tensors_of_any_dtype_are_loaded_as_they_were(tmp_path: Path):
+    names = ("bool", "uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "float64")
+    dtypes = [getattr(torch, name) for name in (*names, "complex64", "complex128")]
+
+    def program():
+        before = {str(d): torch.tensor([[1, 0, 3]]).to(d) for d in dtypes} | {"scalar": torch.tensor(True)}
+        dcp.save(before, checkpoint_id=tmp_path / "a")
+        after = {name: torch.zeros_like(t) for name, t in before.items()}
+        dcp.load(after, checkpoint_id=tmp_path / "a")
+        return all(torch.equal(after[name], t) and after[name].dtype is t.dtype for name, t in before.items())
+
+    assert ranks(2, program) == [True, True]
+
+
 @pytest.mark.full
 def test_processes_have_the_bits_of_virtual_ranks(tmp_path: Path):
     program = Path(__file__).with_name("checkpointed.py")
