@@ -230,7 +230,7 @@ class Walk:
         if many:
             slots = buffers.setdefault(node, [None] * node.outputs)
             if on_arrays:
-                grad = F.asarray(grad)  # a sum of all elements is a NumPy scalar
+                grad, _ = _on_its_backend(grad, F)  # a sum of all elements is a NumPy scalar
             slots[nr] = grad if slots[nr] is None else slots[nr] + grad
             return
         if node in buffers:

@@ -227,6 +227,10 @@ def test_gradients_go_into_dtensors_and_out_of_them():
         (x,) = placed(mesh, (A, Replicate()))
         (x.to_local(grad_placements=[Partial()]) * (rank + 1)).sum().backward()
         assert x.grad.full_tensor().unique().tolist() == [3.0]
+        (z,) = placed(mesh, (A, Shard(0)))
+        first, _, last = z.chunk(3, 1)
+        (first.full_tensor() - 2 * last.redistribute(placements=[Replicate()]).to_local()).sum().backward()
+        assert z.grad.full_tensor()[0].tolist() == [1.0, 1.0, 0.0, 0.0, -2.0, -2.0]
         seen = []
         y = (x * 2).redistribute(placements=[Shard(0)])
         y.register_hook(lambda g: seen.append((type(g), g.placements)))
