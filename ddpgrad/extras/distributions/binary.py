@@ -34,6 +34,7 @@ from .utils import (
     binary_entropy,
     broadcast_all,
     clamp_probs,
+    formula,
     lazy_property,
     logits_to_probs,
     probs_to_logits,
@@ -85,9 +86,7 @@ class Bernoulli(BinaryDistribution, ExponentialFamily):
         mode = (self.probs >= 0.5).to(self.probs.dtype)
         return mode.masked_fill(self.probs == 0.5, float("nan"))
 
-    @property
-    def variance(self) -> Tensor:
-        return self.probs * (1 - self.probs)
+    variance: Any = formula(lambda self: self.probs * (1 - self.probs))
 
     def sample(self, sample_shape: Any = ()) -> Tensor:
         with no_grad():
@@ -106,9 +105,7 @@ class Bernoulli(BinaryDistribution, ExponentialFamily):
 
     _mean_carrier_measure: Any = 0
 
-    @property
-    def _natural_params(self) -> tuple[Tensor, ...]:
-        return (self.logits,)
+    _natural_params: Any = formula(lambda self: (self.logits,))
 
     def _log_normalizer(self, x: Tensor) -> Tensor:
         return softplus(x)
@@ -126,17 +123,9 @@ class Geometric(BinaryDistribution):
         if self._validate_args and probs is not None and not (self.probs > 0).all():
             raise ValueError(f"Geometric needs probs > 0, got:\n{self.probs}")
 
-    @property
-    def mean(self) -> Tensor:
-        return 1.0 / self.probs - 1.0
-
-    @property
-    def mode(self) -> Tensor:
-        return self.probs.new_zeros(self.probs.shape)
-
-    @property
-    def variance(self) -> Tensor:
-        return (1.0 / self.probs - 1.0) / self.probs
+    mean: Any = formula(lambda self: 1.0 / self.probs - 1.0)
+    mode: Any = formula(lambda self: self.probs.new_zeros(self.probs.shape))
+    variance: Any = formula(lambda self: (1.0 / self.probs - 1.0) / self.probs)
 
     def sample(self, sample_shape: Any = ()) -> Tensor:
         shape = self._extended_shape(sample_shape)
@@ -174,17 +163,9 @@ class Binomial(BinaryDistribution):
     def support(self) -> Any:
         return constraints.integer_interval(0, self.total_count)
 
-    @property
-    def mean(self) -> Tensor:
-        return self.total_count * self.probs
-
-    @property
-    def mode(self) -> Tensor:
-        return floor((self.total_count + 1) * self.probs).minimum(self.total_count)
-
-    @property
-    def variance(self) -> Tensor:
-        return self.total_count * self.probs * (1 - self.probs)
+    mean: Any = formula(lambda self: self.total_count * self.probs)
+    mode: Any = formula(lambda self: floor((self.total_count + 1) * self.probs).minimum(self.total_count))
+    variance: Any = formula(lambda self: self.total_count * self.probs * (1 - self.probs))
 
     def sample(self, sample_shape: Any = ()) -> Tensor:
         shape = self._extended_shape(sample_shape)
@@ -230,17 +211,9 @@ class NegativeBinomial(BinaryDistribution):
         (self.total_count,) = self._keep(probs, logits, total_count)
         super().__init__(self.total_count.shape, validate_args=validate_args)
 
-    @property
-    def mean(self) -> Tensor:
-        return self.total_count * exp(self.logits)
-
-    @property
-    def mode(self) -> Tensor:
-        return floor((self.total_count - 1) * exp(self.logits)).clamp(min=0.0)
-
-    @property
-    def variance(self) -> Tensor:
-        return self.mean / sigmoid(-self.logits)
+    mean: Any = formula(lambda self: self.total_count * exp(self.logits))
+    mode: Any = formula(lambda self: floor((self.total_count - 1) * exp(self.logits)).clamp(min=0.0))
+    variance: Any = formula(lambda self: self.mean / sigmoid(-self.logits))
 
     def sample(self, sample_shape: Any = ()) -> Tensor:
         with no_grad():
@@ -312,9 +285,7 @@ class ContinuousBernoulli(BinaryDistribution, ExponentialFamily):
         exact = p * (p - 1.0) / (1.0 - 2.0 * p).pow(2) + 1.0 / (log1p(-p) - log(p)).pow(2)
         return where(self._outside(), exact, 1.0 / 12.0 - (1.0 / 15.0 - 128.0 / 945.0 * x) * x)
 
-    @property
-    def stddev(self) -> Tensor:
-        return self.variance.sqrt()
+    stddev: Any = formula(lambda self: self.variance.sqrt())
 
     def rsample(self, sample_shape: Any = ()) -> Tensor:
         shape = self._extended_shape(sample_shape)
@@ -343,9 +314,7 @@ class ContinuousBernoulli(BinaryDistribution, ExponentialFamily):
 
     _mean_carrier_measure: Any = 0
 
-    @property
-    def _natural_params(self) -> tuple[Tensor, ...]:
-        return (self.logits,)
+    _natural_params: Any = formula(lambda self: (self.logits,))
 
     def _log_normalizer(self, x: Tensor) -> Tensor:
         """log((exp(x) - 1) / x), around 0 by its series."""

@@ -21,7 +21,7 @@ from ...nn.functional import one_hot
 from . import constraints
 from .binary import Binomial
 from .distribution import Distribution
-from .utils import broadcast_all, lazy_property, logits_to_probs, probs_to_logits, same_as
+from .utils import broadcast_all, formula, lazy_property, logits_to_probs, probs_to_logits, same_as
 
 
 class Categorical(Distribution):
@@ -51,10 +51,7 @@ class Categorical(Distribution):
         self._num_events = given.shape[-1]
         super().__init__(given.shape[:-1], validate_args=validate_args)
 
-    @property
-    def _param(self) -> Tensor:
-        return vars(self)["probs" if "probs" in vars(self) else "logits"]
-
+    _param: Any = formula(lambda self: vars(self)["probs" if "probs" in vars(self) else "logits"])
     param_shape = same_as("_param.shape")
 
     @lazy_property
@@ -74,9 +71,7 @@ class Categorical(Distribution):
         """nan: categories have no order."""
         return self._param.new_full(self._batch_shape, float("nan"))
 
-    @property
-    def mode(self) -> Tensor:
-        return self.probs.argmax(-1)
+    mode: Any = formula(lambda self: self.probs.argmax(-1))
 
     @property
     def variance(self) -> Tensor:
@@ -130,14 +125,8 @@ class OneHotCategorical(OfCategories):
         super().__init__(Categorical(probs, logits, validate_args), validate_args)
 
     mean: Any = same_as("probs")
-
-    @property
-    def mode(self) -> Tensor:
-        return one_hot(self.probs.argmax(-1), self._event_shape[0]).type_as(self.probs)
-
-    @property
-    def variance(self) -> Tensor:
-        return self.probs * (1 - self.probs)
+    mode: Any = formula(lambda self: one_hot(self.probs.argmax(-1), self._event_shape[0]).type_as(self.probs))
+    variance: Any = formula(lambda self: self.probs * (1 - self.probs))
 
     def sample(self, sample_shape: Any = ()) -> Tensor:
         return one_hot(self._categorical.sample(sample_shape), self._event_shape[0]).to(self.probs.dtype)
@@ -182,13 +171,8 @@ class Multinomial(OfCategories):
     def support(self) -> Any:
         return constraints.multinomial(self.total_count)
 
-    @property
-    def mean(self) -> Tensor:
-        return self.probs * self.total_count
-
-    @property
-    def variance(self) -> Tensor:
-        return self.total_count * self.probs * (1 - self.probs)
+    mean: Any = formula(lambda self: self.probs * self.total_count)
+    variance: Any = formula(lambda self: self.total_count * self.probs * (1 - self.probs))
 
     def sample(self, sample_shape: Any = ()) -> Tensor:
         with no_grad():

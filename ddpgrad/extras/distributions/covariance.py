@@ -26,7 +26,7 @@ from . import constraints
 from .distribution import Distribution
 from .exp_family import ExponentialFamily
 from .gamma import Chi2
-from .utils import lazy_property, same_as, standard_normal
+from .utils import formula, lazy_property, same_as, standard_normal
 
 _LOG_TWO_PI = math.log(2 * math.pi)
 
@@ -120,10 +120,7 @@ class MultivariateNormal(CovarianceFamily):
 
     mean: Any = same_as("loc")
     mode: Any = same_as("loc")
-
-    @property
-    def variance(self) -> Tensor:
-        return self.scale_tril.pow(2).sum(-1)
+    variance: Any = formula(lambda self: self.scale_tril.pow(2).sum(-1))
 
     def rsample(self, sample_shape: Any = ()) -> Tensor:
         eps = standard_normal(self._extended_shape(sample_shape), self.loc)
@@ -181,9 +178,7 @@ class Wishart(CovarianceFamily, ExponentialFamily):
         """Values (...,) as factors of matrices (..., K, K)."""
         return values.reshape((*self._batch_shape, 1, 1))
 
-    @property
-    def mean(self) -> Tensor:
-        return self._per_matrix(self.df) * self.covariance_matrix
+    mean: Any = formula(lambda self: self._per_matrix(self.df) * self.covariance_matrix)
 
     @property
     def mode(self) -> Tensor:

@@ -14,7 +14,7 @@ from ...random import rank_generator
 from . import constraints
 from .distribution import Distribution
 from .exp_family import ExponentialFamily
-from .utils import broadcast_all, same_as, standard_normal
+from .utils import broadcast_all, formula, same_as, standard_normal
 
 
 def _standard_gamma(concentration: Tensor, generator: Any = None) -> Tensor:
@@ -76,17 +76,9 @@ class Gamma(ExponentialFamily):
         self.concentration, self.rate = broadcast_all(concentration, rate)
         super().__init__(self.concentration.shape, validate_args=validate_args)
 
-    @property
-    def mean(self) -> Tensor:
-        return self.concentration / self.rate
-
-    @property
-    def mode(self) -> Tensor:
-        return ((self.concentration - 1) / self.rate).clamp(min=0)
-
-    @property
-    def variance(self) -> Tensor:
-        return self.concentration / self.rate.pow(2)
+    mean: Any = formula(lambda self: self.concentration / self.rate)
+    mode: Any = formula(lambda self: ((self.concentration - 1) / self.rate).clamp(min=0))
+    variance: Any = formula(lambda self: self.concentration / self.rate.pow(2))
 
     def rsample(self, sample_shape: Any = ()) -> Tensor:
         shape = self._extended_shape(sample_shape)
@@ -110,9 +102,7 @@ class Gamma(ExponentialFamily):
 
     _mean_carrier_measure: Any = 0
 
-    @property
-    def _natural_params(self) -> tuple[Tensor, ...]:
-        return self.concentration - 1, -self.rate
+    _natural_params: Any = formula(lambda self: (self.concentration - 1, -self.rate))
 
     def _log_normalizer(self, x: Tensor, y: Tensor) -> Tensor:
         return lgamma(x + 1) - (x + 1) * log(-y)
@@ -149,9 +139,7 @@ class FisherSnedecor(Distribution):
         self.df1, self.df2 = broadcast_all(df1, df2)
         super().__init__(self.df1.shape, validate_args=validate_args)
 
-    @property
-    def mean(self) -> Tensor:
-        return where(self.df2 > 2, self.df2 / (self.df2 - 2), math.nan)
+    mean: Any = formula(lambda self: where(self.df2 > 2, self.df2 / (self.df2 - 2), math.nan))
 
     @property
     def mode(self) -> Tensor:
@@ -193,10 +181,7 @@ class StudentT(Distribution):
         self._chi2 = Chi2(self.df)
         super().__init__(self.df.shape, validate_args=validate_args)
 
-    @property
-    def mean(self) -> Tensor:
-        return self.loc.masked_fill(self.df <= 1, math.nan)
-
+    mean: Any = formula(lambda self: self.loc.masked_fill(self.df <= 1, math.nan))
     mode: Any = same_as("loc")
 
     @property

@@ -9,7 +9,7 @@ from ... import Tensor, abs, atan, erf, erfinv, exp, expm1, finfo, log, log1p, n
 from . import constraints
 from .distribution import Distribution
 from .exp_family import ExponentialFamily
-from .utils import broadcast_all, same_as, standard_normal
+from .utils import broadcast_all, formula, same_as, standard_normal
 
 EULER = 0.5772156649015328606
 _HALF_LOG_TWO_PI = 0.5 * math.log(2 * math.pi)
@@ -34,10 +34,7 @@ class Normal(LocationScale, ExponentialFamily):
     mean: Any = same_as("loc")
     mode: Any = same_as("loc")
     stddev: Any = same_as("scale")
-
-    @property
-    def variance(self) -> Tensor:
-        return self.scale.pow(2)
+    variance: Any = formula(lambda self: self.scale.pow(2))
 
     def sample(self, sample_shape: Any = ()) -> Tensor:
         shape = self._extended_shape(sample_shape)
@@ -76,14 +73,8 @@ class Laplace(LocationScale):
     """The Laplace distribution: exp(-|x - loc| / scale) / (2 scale)."""
 
     mean: Any = same_as("loc")
-
-    @property
-    def variance(self) -> Tensor:
-        return 2 * self.scale.pow(2)
-
-    @property
-    def stddev(self) -> Tensor:
-        return 2**0.5 * self.scale
+    variance: Any = formula(lambda self: 2 * self.scale.pow(2))
+    stddev: Any = formula(lambda self: 2**0.5 * self.scale)
 
     def rsample(self, sample_shape: Any = ()) -> Tensor:
         lowest = finfo(self.loc.dtype).eps - 1  # not -1, whose logarithm below would be infinite
@@ -115,9 +106,7 @@ class Cauchy(LocationScale):
         """nan: the integral does not converge."""
         return self.loc.new_full(self._batch_shape, math.nan)
 
-    @property
-    def variance(self) -> Tensor:
-        return self.loc.new_full(self._batch_shape, math.inf)
+    variance: Any = formula(lambda self: self.loc.new_full(self._batch_shape, math.inf))
 
     def rsample(self, sample_shape: Any = ()) -> Tensor:
         return self.loc + self.loc.new_empty(self._extended_shape(sample_shape)).cauchy_() * self.scale
@@ -140,17 +129,9 @@ class Cauchy(LocationScale):
 class Gumbel(LocationScale):
     """The Gumbel distribution: loc - scale * log(-log(u)) of a uniform u."""
 
-    @property
-    def mean(self) -> Tensor:
-        return self.loc + self.scale * EULER
-
-    @property
-    def stddev(self) -> Tensor:
-        return math.pi / math.sqrt(6) * self.scale
-
-    @property
-    def variance(self) -> Tensor:
-        return self.stddev.pow(2)
+    mean: Any = formula(lambda self: self.loc + self.scale * EULER)
+    stddev: Any = formula(lambda self: math.pi / math.sqrt(6) * self.scale)
+    variance: Any = formula(lambda self: self.stddev.pow(2))
 
     def rsample(self, sample_shape: Any = ()) -> Tensor:
         limits = finfo(self.loc.dtype)

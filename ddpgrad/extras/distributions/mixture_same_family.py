@@ -8,7 +8,7 @@ from ... import Tensor, log_softmax, logsumexp, no_grad
 from . import constraints
 from .categorical import Categorical
 from .distribution import Distribution
-from .utils import same_as
+from .utils import formula, same_as
 
 
 class MixtureSameFamily(Distribution):
@@ -78,9 +78,7 @@ class MixtureSameFamily(Distribution):
         """The dimension of the components in what they return."""
         return -1 - len(self._event_shape)
 
-    @property
-    def mean(self) -> Tensor:
-        return (self._weights() * self._component_distribution.mean).sum(self._k)
+    mean: Any = formula(lambda self: (self._weights() * self._component_distribution.mean).sum(self._k))
 
     @property
     def variance(self) -> Tensor:

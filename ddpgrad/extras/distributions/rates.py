@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 from ... import Tensor, exp, floor, lgamma, log, log1p, no_grad, poisson, xlogy
 from . import constraints
 from .exp_family import ExponentialFamily
-from .utils import broadcast_all, same_as
+from .utils import broadcast_all, formula, same_as
 
 
 class Exponential(ExponentialFamily):
@@ -21,21 +21,10 @@ class Exponential(ExponentialFamily):
         (self.rate,) = broadcast_all(rate)
         super().__init__(self.rate.shape, validate_args=validate_args)
 
-    @property
-    def mean(self) -> Tensor:
-        return self.rate.reciprocal()
-
-    @property
-    def mode(self) -> Tensor:
-        return self.rate.new_zeros(self.rate.shape)
-
-    @property
-    def stddev(self) -> Tensor:
-        return self.rate.reciprocal()
-
-    @property
-    def variance(self) -> Tensor:
-        return self.rate.pow(-2)
+    mean: Any = formula(lambda self: self.rate.reciprocal())
+    mode: Any = formula(lambda self: self.rate.new_zeros(self.rate.shape))
+    stddev: Any = formula(lambda self: self.rate.reciprocal())
+    variance: Any = formula(lambda self: self.rate.pow(-2))
 
     def rsample(self, sample_shape: Any = ()) -> Tensor:
         return self.rate.new_empty(self._extended_shape(sample_shape)).exponential_() / self.rate
@@ -56,9 +45,7 @@ class Exponential(ExponentialFamily):
 
     _mean_carrier_measure: Any = 0
 
-    @property
-    def _natural_params(self) -> tuple[Tensor, ...]:
-        return (-self.rate,)
+    _natural_params: Any = formula(lambda self: (-self.rate,))
 
     def _log_normalizer(self, x: Tensor) -> Tensor:
         return -log(-x)
@@ -75,11 +62,7 @@ class Poisson(ExponentialFamily):
         super().__init__(self.rate.shape, validate_args=validate_args)
 
     mean: Any = same_as("rate")
-
-    @property
-    def mode(self) -> Tensor:
-        return floor(self.rate)
-
+    mode: Any = formula(lambda self: floor(self.rate))
     variance: Any = same_as("rate")
 
     def sample(self, sample_shape: Any = ()) -> Tensor:
@@ -91,9 +74,7 @@ class Poisson(ExponentialFamily):
         rate, value = broadcast_all(self.rate, value)
         return xlogy(value, rate) - rate - lgamma(value + 1)
 
-    @property
-    def _natural_params(self) -> tuple[Tensor, ...]:
-        return (log(self.rate),)
+    _natural_params: Any = formula(lambda self: (log(self.rate),))
 
     def _log_normalizer(self, x: Tensor) -> Tensor:
         return exp(x)

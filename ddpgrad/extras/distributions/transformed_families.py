@@ -13,7 +13,7 @@ from .rates import Exponential
 from .transformed_distribution import TransformedDistribution
 from .transforms import AbsTransform, AffineTransform, ExpTransform, PowerTransform, StickBreakingTransform
 from .uniform import Uniform
-from .utils import broadcast_all, same_as
+from .utils import broadcast_all, formula, same_as
 
 
 class Folded(TransformedDistribution):
@@ -26,10 +26,7 @@ class Folded(TransformedDistribution):
         super().__init__(base_distribution, AbsTransform(), validate_args=validate_args)
 
     scale = same_as("base_dist.scale")
-
-    @property
-    def mode(self) -> Tensor:
-        return self.scale.new_zeros(self.scale.shape)
+    mode: Any = formula(lambda self: self.scale.new_zeros(self.scale.shape))
 
     def log_prob(self, value: Tensor) -> Tensor:
         self._check_sample(value)
@@ -52,13 +49,8 @@ class HalfNormal(Folded):
     def __init__(self, scale: Any, validate_args: bool | None = None) -> None:
         super().__init__(Normal(0, scale, validate_args=False), validate_args)
 
-    @property
-    def mean(self) -> Tensor:
-        return self.scale * math.sqrt(2 / math.pi)
-
-    @property
-    def variance(self) -> Tensor:
-        return self.scale.pow(2) * (1 - 2 / math.pi)
+    mean: Any = formula(lambda self: self.scale * math.sqrt(2 / math.pi))
+    variance: Any = formula(lambda self: self.scale.pow(2) * (1 - 2 / math.pi))
 
 
 class HalfCauchy(Folded):
@@ -88,14 +80,8 @@ class LogNormal(TransformedDistribution):
 
     loc = same_as("base_dist.loc")
     scale = same_as("base_dist.scale")
-
-    @property
-    def mean(self) -> Tensor:
-        return (self.loc + self.scale.pow(2) / 2).exp()
-
-    @property
-    def mode(self) -> Tensor:
-        return (self.loc - self.scale.square()).exp()
+    mean: Any = formula(lambda self: (self.loc + self.scale.pow(2) / 2).exp())
+    mode: Any = formula(lambda self: (self.loc - self.scale.square()).exp())
 
     @property
     def variance(self) -> Tensor:
@@ -140,9 +126,7 @@ class InverseGamma(TransformedDistribution):
     def mean(self) -> Tensor:
         return where(self.concentration > 1, self.rate / (self.concentration - 1), math.inf)
 
-    @property
-    def mode(self) -> Tensor:
-        return self.rate / (self.concentration + 1)
+    mode: Any = formula(lambda self: self.rate / (self.concentration + 1))
 
     @property
     def variance(self) -> Tensor:
@@ -202,9 +186,7 @@ class Weibull(TransformedDistribution):
         """Of a Weibull distribution of scale 1."""
         return lgamma(1 + n * self.concentration_reciprocal)
 
-    @property
-    def mean(self) -> Tensor:
-        return self.scale * exp(self._log_moment(1))
+    mean: Any = formula(lambda self: self.scale * exp(self._log_moment(1)))
 
     @property
     def mode(self) -> Tensor:
@@ -248,9 +230,7 @@ class Kumaraswamy(TransformedDistribution):
         first, b = 1 + n / self.concentration1, self.concentration0
         return b * exp(lgamma(first) + lgamma(b) - lgamma(first + b))
 
-    @property
-    def mean(self) -> Tensor:
-        return self._moment(1)
+    mean: Any = formula(lambda self: self._moment(1))
 
     @property
     def mode(self) -> Tensor:
@@ -259,9 +239,7 @@ class Kumaraswamy(TransformedDistribution):
         peak = ((a - 1) / (a * b - 1)) ** a.reciprocal()
         return where((a < 1) | (b < 1) | (a * b == 1), math.nan, peak)
 
-    @property
-    def variance(self) -> Tensor:
-        return self._moment(2) - self._moment(1).pow(2)
+    variance: Any = formula(lambda self: self._moment(2) - self._moment(1).pow(2))
 
     def entropy(self) -> Tensor:
         a, b = self.concentration1, self.concentration0

@@ -7,7 +7,7 @@ from typing import Any
 from ... import Tensor, log, rand
 from . import constraints
 from .distribution import Distribution
-from .utils import broadcast_all
+from .utils import broadcast_all, formula
 
 
 class Uniform(Distribution):
@@ -27,21 +27,14 @@ class Uniform(Distribution):
     def support(self) -> Any:
         return constraints.interval(self.low, self.high)
 
-    @property
-    def mean(self) -> Tensor:
-        return (self.high + self.low) / 2
+    mean: Any = formula(lambda self: (self.high + self.low) / 2)
 
     @property
     def mode(self) -> Tensor:
         return self.high * float("nan")  # every value is as likely as the others
 
-    @property
-    def variance(self) -> Tensor:
-        return (self.high - self.low).pow(2) / 12
-
-    @property
-    def stddev(self) -> Tensor:
-        return (self.high - self.low) / 12**0.5
+    variance: Any = formula(lambda self: (self.high - self.low).pow(2) / 12)
+    stddev: Any = formula(lambda self: (self.high - self.low) / 12**0.5)
 
     def rsample(self, sample_shape: Any = ()) -> Tensor:
         unit = rand(self._extended_shape(sample_shape), dtype=self.low.dtype, device=self.low.device)

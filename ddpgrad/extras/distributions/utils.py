@@ -138,6 +138,11 @@ def same_as(path: str) -> Any:
     return property(attrgetter(path))
 
 
+def formula(of: Callable[[Any], Any]) -> Any:
+    """A property that is worked out of the parameters."""
+    return property(of)
+
+
 class LazyProperty:
     """A parameter that is made from others when it is first asked for, and kept, with gradients recorded."""
 
