@@ -329,3 +329,26 @@ def test_classes_of_the_program_are_read_where_it_says_so(tmp_path: Path):
     (tmp_path / "b" / ".metadata").write_bytes(pickle.dumps(os.system))
     with pytest.raises(CheckpointError, match=r"has posix.system, which is no part of the description"):
         dcp.load(into, checkpoint_id=tmp_path / "b")
+
+
+def test_a_checkpoint_lies_in_a_store_of_fsspec(tmp_path):
+    pytest.importorskip("fsspec")
+    from ddpgrad.distributed.checkpoint._fsspec_filesystem import FsspecReader, FsspecWriter
+
+    def loaded(**where):
+        state = {"a": torch.zeros(5), "b": {"c": [0, 0]}}
+        dcp.load(state, **where)
+        return state["a"].tolist(), state["b"]["c"]
+
+    def program():
+        address = f"memory://{tmp_path.name}"
+        for step in (1, 2):  # the second replaces the first
+            dcp.save({"a": torch.arange(5.0) * step, "b": {"c": [1, step]}}, checkpoint_id=address)
+            assert loaded(checkpoint_id=address) == ([0.0, step, 2 * step, 3 * step, 4 * step], [1, step])
+        assert loaded(storage_reader=FsspecReader(address)) == loaded(checkpoint_id=address)
+        dcp.save({"a": torch.ones(5), "b": {"c": [3, 4]}}, storage_writer=FsspecWriter(str(tmp_path / "a")))
+        return loaded(checkpoint_id=tmp_path / "a")
+
+    assert ranks(2, program) == [([1.0] * 5, [3, 4])] * 2
+    with pytest.raises(RuntimeError, match="stores of fsspec"):
+        dcp.save({}, checkpoint_id="nowhere://a")

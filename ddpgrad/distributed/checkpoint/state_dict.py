@@ -133,7 +133,7 @@ def get_optimizer_state_dict(
     state: dict[str, Any] = {}
     groups: list[dict[str, Any]] = []
     for optimizer in _listed(optimizers):
-        _begin(optimizer)
+        _init_optim_state(optimizer)
         numbered = optimizer.state_dict()
         for group, live in zip(numbered["param_groups"], optimizer.param_groups, strict=True):
             called = [_name_of(p, names) for p in live["params"]]
@@ -252,7 +252,7 @@ def _frozen(model: Module) -> set[str]:
     return {name for name, parameter in _parameters(model) if not parameter.requires_grad}
 
 
-def _begin(optimizer: Optimizer) -> None:
+def _init_optim_state(optimizer: Optimizer) -> None:
     """Let an optimizer without state make it, by a step that changes no parameter."""
     if optimizer.state:
         return
