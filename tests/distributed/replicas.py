@@ -10,6 +10,7 @@ import ddpgrad as torch
 import ddpgrad.distributed as dist
 import ddpgrad.nn.functional as F
 from ddpgrad import nn
+from ddpgrad.distributed.device_mesh import DeviceMesh
 
 BATCH = 12
 
@@ -38,6 +39,16 @@ def on_ranks(n: int) -> Callable[[Callable[..., None]], Callable[..., None]]:
         return run
 
     return decorated
+
+
+def line() -> DeviceMesh:
+    """The mesh of all ranks in one dimension."""
+    return dist.init_device_mesh("cpu", (dist.get_world_size(),))
+
+
+def on_line(n: int, program: Callable[[DeviceMesh], Any]) -> list[Any]:
+    """As `ranks`, of a program that is given the mesh."""
+    return ranks(n, lambda: program(line()))
 
 
 def share(batch: torch.Tensor) -> torch.Tensor:

@@ -5,7 +5,7 @@ import io
 import pickle
 
 import pytest
-from replicas import ranks
+from replicas import line, on_line, on_ranks
 
 import ddpgrad as torch
 import ddpgrad.distributed as dist
@@ -17,57 +17,47 @@ from ddpgrad.distributed.tensor._dtensor_spec import DTensorSpec
 X = torch.arange(10.0).reshape(5, 2)
 
 
-def on_two_ranks(program):
-    return ranks(2, lambda: program(dist.init_device_mesh("cpu", (2,))))
-
-
 @pytest.mark.parametrize("placement", [Shard(0), Shard(1), Replicate()])
+@on_ranks(2)
 def test_gradients_of_parts_and_of_the_whole_are_those_of_the_tensor(placement):
-    def program(mesh):
-        x = distribute_tensor(X, mesh, [placement]).requires_grad_()
-        (2 * x.to_local()).sum().backward()
-        (x.full_tensor() * X).sum().backward()
-        assert (x.grad.placements, x.grad.shape) == (x.placements, x.shape)
-        with torch.no_grad():
-            assert not x.to_local().requires_grad
-            assert not x.full_tensor().requires_grad
-        return x.grad.full_tensor().tolist()
-
-    assert on_two_ranks(program) == [(X + 2).tolist()] * 2
+    mesh = line()
+    x = distribute_tensor(X, mesh, [placement]).requires_grad_()
+    (2 * x.to_local()).sum().backward()
+    (x.full_tensor() * X).sum().backward()
+    assert (x.grad.placements, x.grad.shape) == (x.placements, x.shape)
+    with torch.no_grad():
+        assert not x.to_local().requires_grad
+        assert not x.full_tensor().requires_grad
+    assert x.grad.full_tensor().tolist() == (X + 2).tolist()
 
 
+@on_ranks(2)
 def test_a_penalty_on_parts_joins_the_averages_of_fully_shard():
-    def program(mesh):
-        model = nn.Linear(2, 4)
-        nn.init.constant_(model.weight, 0.5)
-        fully_shard(model, mesh=mesh)
-        weight = model.weight
-        model(torch.ones(1, 2)).sum().backward()
-        weight.to_local().pow(2).sum().backward()
-        return weight.grad.full_tensor().tolist()
-
-    assert on_two_ranks(program) == [[[2.0, 2.0]] * 4] * 2
+    mesh = line()
+    model = nn.Linear(2, 4)
+    nn.init.constant_(model.weight, 0.5)
+    fully_shard(model, mesh=mesh)
+    weight = model.weight
+    model(torch.ones(1, 2)).sum().backward()
+    weight.to_local().pow(2).sum().backward()
+    assert weight.grad.full_tensor().tolist() == [[2.0, 2.0]] * 4
 
 
+@on_ranks(2)
 def test_from_local_makes_alike_what_is_to_be():
-    def program(mesh):
-        own = torch.full((2,), float(dist.get_rank() + 1))
-        return DTensor.from_local(own, mesh, run_check=True).to_local().tolist()
-
-    assert on_two_ranks(program) == [[1.0, 1.0]] * 2
+    mesh = line()
+    own = torch.full((2,), float(dist.get_rank() + 1))
+    assert DTensor.from_local(own, mesh, run_check=True).to_local().tolist() == [1.0, 1.0]
 
 
 @pytest.mark.parametrize(("order", "expected"), [(1.0, 6.0), (float("inf"), 3.0), (3.0, 36.0 ** (1 / 3))])
+@on_ranks(2)
 def test_gradients_are_clipped_by_norms_of_any_order(order, expected):
-    def program(mesh):
-        p = nn.Parameter(distribute_tensor(torch.zeros(3), mesh, [Shard(0)]))
-        p.grad = distribute_tensor(torch.tensor([1.0, -2.0, 3.0]), mesh, [Shard(0)])
-        total = nn.utils.clip_grad_norm_([p], 0.5, order).full_tensor().item()
-        return total, p.grad.full_tensor()[2].item()
-
-    for total, last in on_two_ranks(program):
-        assert total == pytest.approx(expected)
-        assert last == pytest.approx(3 * 0.5 / expected, rel=1e-5)
+    mesh = line()
+    p = nn.Parameter(distribute_tensor(torch.zeros(3), mesh, [Shard(0)]))
+    p.grad = distribute_tensor(torch.tensor([1.0, -2.0, 3.0]), mesh, [Shard(0)])
+    assert nn.utils.clip_grad_norm_([p], 0.5, order).full_tensor().item() == pytest.approx(expected)
+    assert p.grad.full_tensor()[2].item() == pytest.approx(3 * 0.5 / expected, rel=1e-5)
 
 
 def test_pickles_files_and_deep_copies_have_this_ranks_part():
@@ -96,38 +86,35 @@ def test_pickles_files_and_deep_copies_have_this_ranks_part():
             copy.deepcopy(x * 2)
         return pickle.dumps(x)
 
-    saved = on_two_ranks(program)
+    saved = on_line(2, program)
 
     def of_the_other(mesh):
         with pytest.raises(ValueError, match="loads the file that it saved itself"):
             pickle.loads(saved[1 - dist.get_rank()])
 
-    on_two_ranks(of_the_other)
+    on_line(2, of_the_other)
 
 
 @pytest.mark.parametrize(
     ("placement", "grad_placement", "expected"),
     [(Partial(), None, [2.0, 2.0]), (Replicate(), Partial(), [2.0, 0.0]), (Shard(0), Shard(0), [2.0, 2.0])],
 )
+@on_ranks(2)
 def test_the_gradient_of_from_local_lies_as_told(placement, grad_placement, expected):
-    def program(mesh):
-        own = torch.ones(3, requires_grad=True)
-        grads = None if grad_placement is None else [grad_placement]
-        x = DTensor.from_local(own, mesh, [placement], grad_placements=grads)
-        (x * 2).redistribute(placements=[Replicate()]).to_local().sum().backward()
-        return own.grad[0].item()
-
-    assert on_two_ranks(program) == expected
+    own = torch.ones(3, requires_grad=True)
+    grads = None if grad_placement is None else [grad_placement]
+    x = DTensor.from_local(own, line(), [placement], grad_placements=grads)
+    (x * 2).redistribute(placements=[Replicate()]).to_local().sum().backward()
+    assert own.grad[0].item() == expected[dist.get_rank()]
 
 
+@on_ranks(2)
 def test_from_local_refuses_a_dtensor_and_a_dimension_that_is_not_there():
-    def program(mesh):
-        with pytest.raises(RuntimeError, match=r"only accepts torch.Tensor"):
-            DTensor.from_local(distribute_tensor(X, mesh), mesh)
-        with pytest.raises(RuntimeError, match="Sharding dim 2 greater than tensor ndim 2"):
-            DTensor.from_local(X, mesh, [Shard(2)])
-
-    on_two_ranks(program)
+    mesh = line()
+    with pytest.raises(RuntimeError, match=r"only accepts torch.Tensor"):
+        DTensor.from_local(distribute_tensor(X, mesh), mesh)
+    with pytest.raises(RuntimeError, match="Sharding dim 2 greater than tensor ndim 2"):
+        DTensor.from_local(X, mesh, [Shard(2)])
 
 
 @pytest.mark.parametrize("placement", [Shard(0), Shard(1), Replicate()])
@@ -157,7 +144,7 @@ def test_numbers_drawn_by_what_a_dtensor_says_are_those_of_one_rank(placement):
         ]
         return [t.full_tensor().tolist() for t in found]
 
-    assert on_two_ranks(program) == [[t.tolist() for t in drawn(chances)]] * 2
+    assert on_line(2, program) == [[t.tolist() for t in drawn(chances)]] * 2
 
 
 @pytest.mark.parametrize("placement", [Shard(0), Shard(1), Replicate()])
@@ -171,45 +158,42 @@ def test_numbers_drawn_by_what_a_dtensor_says_are_those_of_one_rank(placement):
         (lambda x: x[..., 0], (6, 3)),
     ],
 )
+@on_ranks(2)
 def test_strides_are_those_of_the_whole(placement, change, strides):
-    def program(mesh):
-        found = change(distribute_tensor(torch.zeros(4, 2, 3), mesh, [placement]))
-        return found.stride(), found.is_contiguous()
-
-    assert on_two_ranks(program) == [(strides, strides == (12, 3, 1))] * 2
+    mesh = line()
+    found = change(distribute_tensor(torch.zeros(4, 2, 3), mesh, [placement]))
+    assert (found.stride(), found.is_contiguous()) == (strides, strides == (12, 3, 1))
 
 
+@on_ranks(2)
 def test_a_spec_says_how_a_dtensor_lies_and_makes_another():
-    def program(mesh):
-        x = distribute_tensor(X, mesh, [Shard(0)])
-        spec = x._spec
-        assert (spec.shape, spec.stride, spec.tensor_meta.dtype) == ((5, 2), (2, 1), torch.float32)
-        assert (spec.num_shards, spec.num_shards_map, spec.dim_map, spec.sums) == (2, [2, 1], [0, -1], [])
-        assert spec.is_sharded() and not spec.is_replicated()
-        assert spec == distribute_tensor(X, mesh, [Shard(0)])._spec != distribute_tensor(X, mesh)._spec
-        assert hash(spec) == hash(distribute_tensor(X, mesh, [Shard(0)])._spec)
-        assert DTensorSpec.from_dim_map(mesh, [0, -1], [], spec.tensor_meta) == spec
-        again = DTensor(x.to_local(), spec, requires_grad=True)
-        assert again.is_leaf and again.requires_grad
-        assert again.to_local().data_ptr() == x.to_local().data_ptr()
-        assert torch.equal(again.full_tensor(), X)
-        with pytest.raises(ValueError, match="a part of shape"):
-            DTensor(torch.zeros(9, 2), spec, requires_grad=False)
-        with pytest.raises(ValueError, match="tensor_meta is not set"):
-            DTensorSpec(mesh, (Shard(0),)).shape  # noqa: B018
-
-    on_two_ranks(program)
+    mesh = line()
+    x = distribute_tensor(X, mesh, [Shard(0)])
+    spec = x._spec
+    assert (spec.shape, spec.stride, spec.tensor_meta.dtype) == ((5, 2), (2, 1), torch.float32)
+    assert (spec.num_shards, spec.num_shards_map, spec.dim_map, spec.sums) == (2, [2, 1], [0, -1], [])
+    assert spec.is_sharded() and not spec.is_replicated()
+    assert spec == distribute_tensor(X, mesh, [Shard(0)])._spec != distribute_tensor(X, mesh)._spec
+    assert hash(spec) == hash(distribute_tensor(X, mesh, [Shard(0)])._spec)
+    assert DTensorSpec.from_dim_map(mesh, [0, -1], [], spec.tensor_meta) == spec
+    again = DTensor(x.to_local(), spec, requires_grad=True)
+    assert again.is_leaf and again.requires_grad
+    assert again.to_local().data_ptr() == x.to_local().data_ptr()
+    assert torch.equal(again.full_tensor(), X)
+    with pytest.raises(ValueError, match="a part of shape"):
+        DTensor(torch.zeros(9, 2), spec, requires_grad=False)
+    with pytest.raises(ValueError, match="tensor_meta is not set"):
+        DTensorSpec(mesh, (Shard(0),)).shape  # noqa: B018
 
 
 @pytest.mark.parametrize(
     "gradient", [lambda mesh: X.clone(), lambda mesh: distribute_tensor(X, mesh, [Shard(1)])]
 )
+@on_ranks(2)
 def test_a_gradient_that_is_assigned_lies_as_the_leaf(gradient):
-    def program(mesh):
-        x = distribute_tensor(torch.zeros(5, 2), mesh, [Shard(0)]).requires_grad_()
-        x.grad = gradient(mesh)
-        assert x.grad.placements == (Shard(0),)
-        torch.optim.SGD([x], lr=1.0).step()
-        return x.full_tensor().tolist()
-
-    assert on_two_ranks(program) == [(-X).tolist()] * 2
+    mesh = line()
+    x = distribute_tensor(torch.zeros(5, 2), mesh, [Shard(0)]).requires_grad_()
+    x.grad = gradient(mesh)
+    assert x.grad.placements == (Shard(0),)
+    torch.optim.SGD([x], lr=1.0).step()
+    assert x.full_tensor().tolist() == (-X).tolist()

@@ -1,7 +1,7 @@
 """What functions compute of tensors of which each rank has a part: values, gradients, and where results lie."""
 
 import pytest
-from replicas import on_ranks, ranks
+from replicas import line, on_line, on_ranks
 
 import ddpgrad as torch
 import ddpgrad.distributed as dist
@@ -31,36 +31,32 @@ EXPRESSIONS = {
 }
 
 
-def on(count, program):
-    return ranks(count, lambda: program(dist.init_device_mesh("cpu", (count,))))
-
-
+@on_ranks(2)
 def test_a_sum_of_parts_stays_one_when_it_is_written_to():
-    def program(mesh):
-        x = distribute_tensor(A, mesh, [Partial()])
-        whole = A.clone()
-        for t in (x, whole):
-            t.add_(1).clamp_(max=1.0).mul_(3)
-            t[0] = 5.0
-        assert x.placements == (Partial(),)
-        torch.testing.assert_close(x.full_tensor(), whole)
-        y = distribute_tensor(A, mesh, [Shard(0)]).requires_grad_()
-        moved = y.redistribute(
-            placements=[Replicate()], forward_dtype=torch.bfloat16, backward_dtype=torch.float32
-        )
-        (moved * (1 / 3)).sum().backward()
-        return moved.dtype, y.grad.dtype, x.fill_(2.0).full_tensor().unique().tolist()
+    mesh = line()
+    x = distribute_tensor(A, mesh, [Partial()])
+    whole = A.clone()
+    for t in (x, whole):
+        t.add_(1).clamp_(max=1.0).mul_(3)
+        t[0] = 5.0
+    assert x.placements == (Partial(),)
+    torch.testing.assert_close(x.full_tensor(), whole)
+    y = distribute_tensor(A, mesh, [Shard(0)]).requires_grad_()
+    moved = y.redistribute(
+        placements=[Replicate()], forward_dtype=torch.bfloat16, backward_dtype=torch.float32
+    )
+    (moved * (1 / 3)).sum().backward()
+    assert (moved.dtype, y.grad.dtype) == (torch.bfloat16, torch.float32)
+    assert x.fill_(2.0).full_tensor().unique().tolist() == [2.0]
 
-    assert on(2, program) == [(torch.bfloat16, torch.float32, [2.0])] * 2
 
-
+@on_ranks(2)
 def test_norms_of_unequal_columns():
-    def program(mesh):
-        p = nn.Parameter(distribute_tensor(A[:, :5], mesh, [Shard(1)]))
-        p.grad = distribute_tensor(A[:, :5], mesh, [Shard(1)])
-        return nn.utils.clip_grad_norm_([p], 0.5).item(), p.grad.full_tensor().norm().item()
-
-    assert on(2, program) == [pytest.approx((A[:, :5].norm().item(), 0.5), rel=1e-5)] * 2
+    mesh = line()
+    p = nn.Parameter(distribute_tensor(A[:, :5], mesh, [Shard(1)]))
+    p.grad = distribute_tensor(A[:, :5], mesh, [Shard(1)])
+    assert nn.utils.clip_grad_norm_([p], 0.5).item() == pytest.approx(A[:, :5].norm().item(), rel=1e-5)
+    assert p.grad.full_tensor().norm().item() == pytest.approx(0.5, rel=1e-5)
 
 
 def placed(mesh, *values_and_places):
@@ -88,8 +84,8 @@ def test_values_and_gradients_are_those_of_one_rank(name):
                     assert x.grad.placements == x.placements
                     torch.testing.assert_close(x.grad.full_tensor(), own.grad, rtol=1e-4, atol=1e-4)
 
-    on(2, program)
-    on(3, program)
+    on_line(2, program)
+    on_line(3, program)
 
 
 @pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
@@ -107,7 +103,7 @@ def test_losses_of_classes_that_are_divided(place, reduction):
         torch.testing.assert_close(loss.full_tensor(), expected)
         torch.testing.assert_close(scores.grad.full_tensor(), plain.grad)
 
-    on(2, program)
+    on_line(2, program)
 
 
 @pytest.mark.parametrize("place", PLACES)
@@ -124,41 +120,39 @@ def test_rows_of_a_table_that_is_divided(place):
         torch.testing.assert_close(table.grad.full_tensor(), plain.grad)
         return found.placements[0]
 
-    assert on(2, program)[0] == {Shard(0): Partial(), Shard(1): Shard(2), Replicate(): Replicate()}[place]
+    lies = {Shard(0): Partial(), Shard(1): Shard(2), Replicate(): Replicate()}[place]
+    assert on_line(2, program) == [lies] * 2
 
 
+@on_ranks(2)
 def test_results_lie_where_nothing_has_to_move():
-    def program(mesh):
-        rows, columns, everywhere = (distribute_tensor(A, mesh, [p]) for p in PLACES)
-        weight = distribute_tensor(C, mesh, [Shard(0)])
-        told = [
-            rows + everywhere, columns.sum(1), columns @ weight, everywhere @ weight, rows.t(), columns.mean(1), rows.max(),
-            rows.softmax(1), rows.softmax(0), (columns @ weight) * 2, columns.view(5, 2, 3), rows.view(30), everywhere[1:],
-        ]  # fmt: skip
-        return [str(t.placements[0]) for t in told]
-
-    assert on(2, program)[0] == [
-        "S(0)", "P(sum)", "P(sum)", "P(sum)", "S(1)", "P(avg)", "R", "S(0)", "R", "P(sum)", "S(1)", "R", "R",
+    mesh = line()
+    rows, columns, everywhere = (distribute_tensor(A, mesh, [p]) for p in PLACES)
+    weight = distribute_tensor(C, mesh, [Shard(0)])
+    told = [
+        rows + everywhere, columns.sum(1), columns @ weight, everywhere @ weight, rows.t(), columns.mean(1), rows.max(),
+        rows.softmax(1), rows.softmax(0), (columns @ weight) * 2, columns.view(5, 2, 3), rows.view(30), everywhere[1:],
     ]  # fmt: skip
+    places = " ".join(str(t.placements[0]) for t in told)
+    assert places == "S(0) P(sum) P(sum) P(sum) S(1) P(avg) R S(0) R P(sum) S(1) R R"
 
 
+@on_ranks(2)
 def test_sequences_that_are_divided_stay_so_in_the_gradients_of_a_layer():
-    def program(mesh):
-        x = distribute_tensor(torch.randn(2, 4, 6), mesh, [Shard(1)]).requires_grad_()
-        layer = nn.Linear(6, 3)
-        weight, bias = (distribute_tensor(p.detach(), mesh).requires_grad_() for p in layer.parameters())
-        seen = []
-        x.register_hook(lambda g: seen.append(g.placements))
-        weight.register_hook(lambda g: seen.append(g.placements))
-        (F.linear(x, weight, bias) ** 2).sum().backward()
-        plain = x.full_tensor().detach().requires_grad_()
-        (layer(plain) ** 2).sum().backward()
-        torch.testing.assert_close(x.grad.full_tensor(), plain.grad)
-        torch.testing.assert_close(weight.grad.full_tensor(), layer.weight.grad)
-        torch.testing.assert_close(bias.grad.full_tensor(), layer.bias.grad)
-        return sorted(map(str, seen))
-
-    assert on(2, program)[0] == ["(Partial(sum),)", "(Shard(dim=1),)"]
+    mesh = line()
+    x = distribute_tensor(torch.randn(2, 4, 6), mesh, [Shard(1)]).requires_grad_()
+    layer = nn.Linear(6, 3)
+    weight, bias = (distribute_tensor(p.detach(), mesh).requires_grad_() for p in layer.parameters())
+    seen = []
+    x.register_hook(lambda g: seen.append(g.placements))
+    weight.register_hook(lambda g: seen.append(g.placements))
+    (F.linear(x, weight, bias) ** 2).sum().backward()
+    plain = x.full_tensor().detach().requires_grad_()
+    (layer(plain) ** 2).sum().backward()
+    torch.testing.assert_close(x.grad.full_tensor(), plain.grad)
+    torch.testing.assert_close(weight.grad.full_tensor(), layer.weight.grad)
+    torch.testing.assert_close(bias.grad.full_tensor(), layer.bias.grad)
+    assert sorted(map(str, seen)) == ["(Partial(sum),)", "(Shard(dim=1),)"]
 
 
 @on_ranks(4)
@@ -188,62 +182,60 @@ def test_placements_on_two_dimensions_of_a_mesh():
         assert torch.equal(z.full_tensor(), C)
 
 
+@on_ranks(2)
 def test_writes_in_place_and_their_gradients():
-    def program(mesh):
-        x, w = placed(mesh, (A, Shard(0)), (B, Shard(1)))
-        with pytest.raises(RuntimeError, match="leaf Variable that requires grad"):
-            x.mul_(2)
-        y = x * 1
-        y[1:3] = w[:2]
-        y.mul_(w).add_(1)
-        total = zeros(5, 6, device_mesh=mesh, placements=[Shard(0)])
-        total += y
-        total.sum().backward()
-        plain, other = A.clone().requires_grad_(), B.clone().requires_grad_()
-        z = plain * 1
-        z[1:3] = other[:2]
-        z.mul_(other).add_(1).sum().backward()
-        assert torch.equal(total.full_tensor(), z)
-        torch.testing.assert_close(x.grad.full_tensor(), plain.grad)
-        torch.testing.assert_close(w.grad.full_tensor(), other.grad)
-        with torch.no_grad():
-            x.zero_()
-            x[2] = 5.0
-        assert x.full_tensor().sum(1).tolist() == [0.0, 0.0, 30.0, 0.0, 0.0]
-
-    on(2, program)
+    mesh = line()
+    x, w = placed(mesh, (A, Shard(0)), (B, Shard(1)))
+    with pytest.raises(RuntimeError, match="leaf Variable that requires grad"):
+        x.mul_(2)
+    y = x * 1
+    y[1:3] = w[:2]
+    y.mul_(w).add_(1)
+    total = zeros(5, 6, device_mesh=mesh, placements=[Shard(0)])
+    total += y
+    total.sum().backward()
+    plain, other = A.clone().requires_grad_(), B.clone().requires_grad_()
+    z = plain * 1
+    z[1:3] = other[:2]
+    z.mul_(other).add_(1).sum().backward()
+    assert torch.equal(total.full_tensor(), z)
+    torch.testing.assert_close(x.grad.full_tensor(), plain.grad)
+    torch.testing.assert_close(w.grad.full_tensor(), other.grad)
+    with torch.no_grad():
+        x.zero_()
+        x[2] = 5.0
+    assert x.full_tensor().sum(1).tolist() == [0.0, 0.0, 30.0, 0.0, 0.0]
 
 
+@on_ranks(2)
 def test_gradients_go_into_dtensors_and_out_of_them():
-    def program(mesh):
-        rank = dist.get_rank()
-        own = torch.full((2,), rank + 1.0, requires_grad=True)
-        for place, expected in ((Shard(0), 1.0 + rank), (Partial(), 1.0)):
-            own.grad = None
-            made = DTensor.from_local(own, mesh, [place])
-            factor = torch.tensor([1.0, 1.0, 2.0, 2.0]) if place == Shard(0) else torch.ones(2)
-            (made.full_tensor() * factor).sum().backward()
-            assert own.grad.tolist() == [expected] * 2
-        (x,) = placed(mesh, (A, Replicate()))
-        (x.to_local(grad_placements=[Partial()]) * (rank + 1)).sum().backward()
-        assert x.grad.full_tensor().unique().tolist() == [3.0]
-        (z,) = placed(mesh, (A, Shard(0)))
-        first, _, last = z.chunk(3, 1)
-        (first.full_tensor() - 2 * last.redistribute(placements=[Replicate()]).to_local()).sum().backward()
-        assert z.grad.full_tensor()[0].tolist() == [1.0, 1.0, 0.0, 0.0, -2.0, -2.0]
-        seen = []
-        y = (x * 2).redistribute(placements=[Shard(0)])
-        y.register_hook(lambda g: seen.append((type(g), g.placements)))
-        y.retain_grad()
-        (found,) = torch.autograd.grad(y.square().sum(), [x], create_graph=True)
-        torch.testing.assert_close(found.full_tensor(), 8 * A)
-        (again,) = torch.autograd.grad(found.sum(), [x])
-        assert seen[0] == (DTensor, (Shard(0),))
-        assert again.full_tensor().unique().tolist() == [8.0]
-        plus = local_map(lambda a, b: a + b, out_placements=[Shard(0)])
-        return plus(y, y).full_tensor().equal(4 * A)
-
-    assert on(2, program) == [True] * 2
+    mesh = line()
+    rank = dist.get_rank()
+    own = torch.full((2,), rank + 1.0, requires_grad=True)
+    for place, expected in ((Shard(0), 1.0 + rank), (Partial(), 1.0)):
+        own.grad = None
+        made = DTensor.from_local(own, mesh, [place])
+        factor = torch.tensor([1.0, 1.0, 2.0, 2.0]) if place == Shard(0) else torch.ones(2)
+        (made.full_tensor() * factor).sum().backward()
+        assert own.grad.tolist() == [expected] * 2
+    (x,) = placed(mesh, (A, Replicate()))
+    (x.to_local(grad_placements=[Partial()]) * (rank + 1)).sum().backward()
+    assert x.grad.full_tensor().unique().tolist() == [3.0]
+    (z,) = placed(mesh, (A, Shard(0)))
+    first, _, last = z.chunk(3, 1)
+    (first.full_tensor() - 2 * last.redistribute(placements=[Replicate()]).to_local()).sum().backward()
+    assert z.grad.full_tensor()[0].tolist() == [1.0, 1.0, 0.0, 0.0, -2.0, -2.0]
+    seen = []
+    y = (x * 2).redistribute(placements=[Shard(0)])
+    y.register_hook(lambda g: seen.append((type(g), g.placements)))
+    y.retain_grad()
+    (found,) = torch.autograd.grad(y.square().sum(), [x], create_graph=True)
+    torch.testing.assert_close(found.full_tensor(), 8 * A)
+    (again,) = torch.autograd.grad(found.sum(), [x])
+    assert seen[0] == (DTensor, (Shard(0),))
+    assert again.full_tensor().unique().tolist() == [8.0]
+    plus = local_map(lambda a, b: a + b, out_placements=[Shard(0)])
+    assert plus(y, y).full_tensor().equal(4 * A)
 
 
 @pytest.mark.parametrize(
@@ -268,12 +260,11 @@ def test_gradients_go_into_dtensors_and_out_of_them():
         (lambda x: distribute_tensor(x, x.device_mesh, [Shard(1)]), ValueError, "to a different placements"),
     ],
 )
+@on_ranks(2)
 def test_mistakes_are_told(mistake, error, text):
-    def program(mesh):
-        with pytest.raises(error, match=text):
-            mistake(distribute_tensor(A, mesh, [Shard(0)]))
-
-    on(2, program)
+    mesh = line()
+    with pytest.raises(error, match=text):
+        mistake(distribute_tensor(A, mesh, [Shard(0)]))
 
 
 def test_functions_of_a_program_s_own_have_gradients():
@@ -294,7 +285,7 @@ def test_functions_of_a_program_s_own_have_gradients():
         made = [x.new_zeros(5, 6), x.new_full((2,), 3.0), torch.empty_like(x, requires_grad=True)]
         return [(type(t).__name__, str(t.placements[0]), t.requires_grad) for t in made]
 
-    assert on(2, program)[0] == [
+    assert on_line(2, program)[0] == [
         ("DTensor", "S(0)", False),
         ("DTensor", "R", False),
         ("DTensor", "S(0)", True),
@@ -302,17 +293,16 @@ def test_functions_of_a_program_s_own_have_gradients():
 
 
 @pytest.mark.parametrize("name", ["NAdam", "Adafactor", "Muon"])
+@on_ranks(2)
 def test_optimizers_that_are_made_of_ops_update_parts(name):
-    def program(mesh):
-        p = nn.Parameter(distribute_tensor(A, mesh, [Shard(0)]))
-        q = nn.Parameter(A.clone())
-        for weight in (p, q):
-            optimizer = getattr(torch.optim, name)([weight], lr=0.1)
-            for _ in range(2):
-                optimizer.zero_grad()
-                (weight * weight).sum().backward()
-                optimizer.step()
-        tolerance = 0.02 if name == "Muon" else 1e-5  # whose products are of 16 bits
-        torch.testing.assert_close(p.full_tensor(), q.detach(), rtol=tolerance, atol=tolerance)
-
-    on(2, program)
+    mesh = line()
+    p = nn.Parameter(distribute_tensor(A, mesh, [Shard(0)]))
+    q = nn.Parameter(A.clone())
+    for weight in (p, q):
+        optimizer = getattr(torch.optim, name)([weight], lr=0.1)
+        for _ in range(2):
+            optimizer.zero_grad()
+            (weight * weight).sum().backward()
+            optimizer.step()
+    tolerance = 0.02 if name == "Muon" else 1e-5  # whose products are of 16 bits
+    torch.testing.assert_close(p.full_tensor(), q.detach(), rtol=tolerance, atol=tolerance)
