@@ -14,6 +14,13 @@ import numpy as np
 
 from ..core.rank_local import RankLocal
 
+SCALAR_TYPES = {
+    "bool": "Bool", "uint8": "Byte", "int8": "Char", "int16": "Short", "int32": "Int", "int64": "Long",
+    "float16": "Half", "bfloat16": "BFloat16", "float32": "Float", "float64": "Double",
+    "complex64": "ComplexFloat", "complex128": "ComplexDouble",
+}  # fmt: skip
+"""The words for element types in PyTorch's messages, and in its names of classes, such as FloatTensor."""
+
 
 class DType:
     """An element type. Compares by identity; `numpy` is the dtype of the arrays that hold it.
@@ -49,6 +56,23 @@ class DType:
     @property
     def is_complex(self) -> bool:
         return self.category == 3
+
+    @property
+    def scalar_type(self) -> str:
+        """The name that PyTorch's messages have for this type: Float, Long and their like."""
+        return SCALAR_TYPES.get(self.name, self.name)
+
+    @property
+    def cpp_name(self) -> str:
+        """The name that PyTorch's messages about `out=` have for this type."""
+        parts = {"float32": "float", "float64": "double"}
+        if self.category == 3:
+            return f"c10::complex<{parts[self.to_real().name]}>"
+        if self.name in ("float16", "bfloat16"):
+            return f"c10::{self.scalar_type}"
+        integers = {1: "char", 2: "short int", 4: "int", 8: "long int"}
+        sign = "unsigned " * (self.name[0] == "u") or "signed " * (self.name == "int8")
+        return sign + integers[self.itemsize] if self.category == 1 else parts.get(self.name, self.name)
 
     def to_complex(self) -> DType:
         """The complex type with parts of this one."""

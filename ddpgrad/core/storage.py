@@ -17,11 +17,7 @@ from ..backend.registry import SparseArray, backend_for
 from .tensor import Tensor, wrap
 from .upcalls import load_bytes
 
-STORAGES = {
-    "Float": dtypes.float32, "Double": dtypes.float64, "Half": dtypes.float16, "BFloat16": dtypes.bfloat16,
-    "Byte": dtypes.uint8, "Char": dtypes.int8, "Short": dtypes.int16, "Int": dtypes.int32, "Long": dtypes.int64,
-    "Bool": dtypes.bool_, "ComplexFloat": dtypes.complex64, "ComplexDouble": dtypes.complex128,
-}  # fmt: skip
+STORAGES = {word: dtypes.BY_NAME[name] for name, word in dtypes.SCALAR_TYPES.items()}
 """PyTorch's words for the element types of storages; the others lie in storages of bytes."""
 
 

@@ -56,5 +56,5 @@ class Shapes:
     def multinomial(self, weights: Any, num_samples: int, replacement: bool = False) -> MetaArray:
         """As `Generator.multinomial`."""
         if num_samples < 1:
-            raise RuntimeError(f"cannot sample num_samples={num_samples}; it must be at least 1")
+            raise RuntimeError(f"cannot sample n_sample <= 0 samples: num_samples is {num_samples}")
         return MetaArray((*weights.shape[:-1], num_samples), np.int64)

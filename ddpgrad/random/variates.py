@@ -33,17 +33,15 @@ def largest_whole(dtype: dtypes.DType) -> int:
 def check_range(low: float, high: float, kind: np.dtype[Any]) -> None:
     """Refuse bounds of uniform numbers that are not in order, or farther apart than `kind` can hold."""
     if not low <= high:
-        raise RuntimeError(f"uniform needs low <= high, got low={low} and high={high}")
+        raise RuntimeError(f"uniform_ expects to return a [from, to) range, but found from={low} > to={high}")
     if not -1e4 <= low <= high <= 1e4 and max(-low, high, high - low) > dtypes.largest(dtypes.BY_NUMPY[kind]):
-        raise RuntimeError(
-            f"uniform needs bounds whose distance a {kind} can hold, got low={low} and high={high}"
-        )
+        raise RuntimeError(f"uniform needs bounds whose distance a {kind} can hold, got {low} and {high}")
 
 
 def check_deviation(std: float) -> None:
     """Refuse a negative standard deviation of normal numbers."""
     if not std >= 0.0:
-        raise RuntimeError(f"normal needs std >= 0, got std={std}")
+        raise RuntimeError(f"normal expects std >= 0.0, but found std {std}")
 
 
 def check_probability(p: float) -> None:
@@ -159,7 +157,7 @@ class Variates:
         """An array of `shape` from the exponential distribution with mean 1 / `rate`."""
         kind = floating(dtype)
         if not rate > 0.0:
-            raise RuntimeError(f"exponential needs rate > 0, got rate={rate}")
+            raise RuntimeError(f"exponential_ expects lambda > 0.0, but found lambda={rate}")
         unit = self._unit(math.prod(shape_tuple(shape)), np.dtype(np.float64))
         return (np.log1p(-unit) / -rate).astype(kind).reshape(shape_tuple(shape))
 
@@ -360,17 +358,19 @@ class Variates:
         kind = floating(weights.dtype)
         categories = weights.shape[-1]
         if num_samples <= 0:
-            raise RuntimeError(f"cannot sample num_samples={num_samples}; it must be at least 1")
+            raise RuntimeError(f"cannot sample n_sample <= 0 samples: num_samples is {num_samples}")
         if not replacement and num_samples > categories:
             raise RuntimeError(
-                f"cannot sample {num_samples} of {categories} categories without replacement; "
-                "pass replacement=True or fewer samples"
+                f"cannot sample n_sample > prob_dist.size(-1) samples without replacement: {num_samples} of {categories} "
+                "categories; pass replacement=True or fewer samples"
             )
         with np.errstate(invalid="ignore"):
-            if not (np.isfinite(weights).all() and (weights >= 0).all() and (weights.sum(-1) > 0).all()):
+            if not (np.isfinite(weights).all() and (weights >= 0).all()):
                 raise RuntimeError(
-                    "multinomial needs finite weights >= 0 with a sum > 0 in every row, found others"
+                    "invalid multinomial distribution: probability tensor contains either `inf`, `nan` or element < 0"
                 )
+            if not (weights.sum(-1) > 0).all():
+                raise RuntimeError("invalid multinomial distribution (sum of probabilities <= 0)")
         if num_samples == 1 or not replacement:
             # The first of races whose speeds are the weights: https://doi.org/10.1016/j.ipl.2005.11.003
             scores = weights / self.exponential(weights.shape, kind)

@@ -16,11 +16,19 @@ import ddpgrad as torch
         ([1, 2.5], torch.float32), ([True, 2], torch.int64), ([1, 2 + 1j], torch.complex64), ([], torch.float32),
         (range(3), torch.int64), ([np.float64(1), 2], torch.float64), ([np.int32(1)], torch.int32),
         ([torch.tensor(1), torch.tensor(2.5)], torch.float32), ([np.array([1.0, 2.0])], torch.float64),
-        (np.float64(1.0), torch.float64), (torch.ones(2, dtype=torch.float16), torch.float16),
+        (np.float64(1.0), torch.float64), (np.ones(2, np.float16), torch.float16),
     ],
 )  # fmt: skip
 def test_dtype_of_data(data: Any, dtype: Any):
     assert torch.tensor(data).dtype is dtype
+
+
+def test_copies_of_tensors_are_warned_of():
+    x = torch.ones(2, dtype=torch.float16)
+    with pytest.warns(UserWarning, match="To copy construct from a tensor"):
+        assert torch.tensor(x).dtype is torch.float16
+    with pytest.warns(UserWarning, match="required to pass the indexing"):
+        torch.meshgrid(x, x)
 
 
 @pytest.mark.parametrize(
@@ -28,6 +36,10 @@ def test_dtype_of_data(data: Any, dtype: Any):
     [
         (lambda: torch.tensor(None), RuntimeError, "Could not infer dtype of NoneType"),
         (lambda: torch.tensor("a"), TypeError, "invalid data type 'str'"),
+        (lambda: torch.tensor(b"a", dtype=torch.float32), TypeError, "invalid data type 'bytes'"),
+        (lambda: torch.tensor(np.array([1.5], object), dtype=torch.float32), TypeError, "object"),
+        (lambda: torch.scalar_tensor(None), TypeError, "must be Number, not NoneType"),
+        (lambda: torch.empty_permuted((2, 3), (0, 0)), RuntimeError, "Duplicate dim not allowed"),
         (lambda: torch.tensor([torch.ones(2)]), ValueError, "only one element tensors"),
         (lambda: torch.tensor([[[1], [2]], [[3], [4, 5]]]), ValueError, r"length 1 at dim 2 \(got 2\)"),
         (lambda: torch.tensor(2**63), ValueError, "Overflow"),
@@ -140,10 +152,12 @@ def test_default_device_and_options_without_effect():
 def test_tensors_are_made_of_others_where_the_program_wants_new_ones():
     x = torch.ones(2)
     with torch.device("meta"):
-        made = [torch.tensor(x), torch.as_tensor(x), torch.asarray(x), torch.asarray(x.numpy())]
+        made = [torch.as_tensor(x), torch.asarray(x), torch.asarray(x.numpy())]
         assert all(t.is_meta for t in made) and torch.as_tensor(x, device="cpu") is x
         assert torch.nn.functional.one_hot(torch.ones(1, dtype=torch.int64, device="cpu")).is_cpu
-    assert torch.as_tensor(x) is x and torch.tensor(x.to("meta")).is_meta
+    assert torch.as_tensor(x) is x
+    with pytest.warns(UserWarning, match="copy construct"):
+        assert torch.tensor(x.to("meta")).is_meta
 
 
 def test_memory_shared_with_forked_processes():

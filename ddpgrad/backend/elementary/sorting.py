@@ -68,11 +68,16 @@ def sorting(xp: ModuleType) -> dict[str, Any]:
     def searchsorted(sequence: Array, values: Array, right: bool) -> Array:
         """How many elements of `sequence`, sorted along its last dimension, are before each of `values`.
 
-        Both have the same leading dimensions, or `sequence` has one dimension.
+        Both have the same leading dimensions, or `sequence` has one dimension. nan is after all numbers among the
+        values; in the sequence, where nothing is said of it, the search goes on behind it, as in PyTorch.
         """
         sequence, values = _comparable(sequence), _comparable(values)
         if sequence.ndim == 1:
-            return xp.asarray(xp.searchsorted(sequence, values, side="right" if right else "left"))
+            if xp is not np or sequence.dtype.kind != "f" or not np.isnan(sequence).any():
+                return xp.asarray(xp.searchsorted(sequence, values, side="right" if right else "left"))
+            sequence = xp.broadcast_to(sequence, (*values.shape[:-1], len(sequence)))
+            if not values.ndim:
+                return searchsorted(sequence[None], values[None, None], right)[0, 0]
         low = xp.zeros(values.shape, xp.int64)
         if not low.size:
             return low

@@ -30,7 +30,7 @@ def rrelu(
     """
     if lower > upper:
         raise RuntimeError(
-            f"rrelu(): Lower bound {lower} should be less than or equal to the upper bound {upper}"
+            f"rrelu(): Lower bound should be less than or equal to the upper bound, got {lower} and {upper}"
         )
     if not training:
         return leaky_relu(input, (lower + upper) / 2)
@@ -50,7 +50,9 @@ def prelu(input: Tensor, weight: Tensor) -> Tensor:
             f"prelu: Expected `weight` to be a scalar or 1D tensor, but got: ndim = {weight.ndim}"
         )
     if slopes > 1:
-        channels = input.shape[1] if input.ndim > 1 else input.shape[0] if input.ndim else 1
+        if not input.ndim:
+            raise RuntimeError(f"prelu: Not allow zero-dim input tensor. There are {slopes} slopes.")
+        channels = input.shape[1] if input.ndim > 1 else 1
         if slopes != channels:
             raise RuntimeError(
                 f"Mismatch of parameter numbers and input channel size. Found parameter numbers = {slopes} and channel "

@@ -27,9 +27,9 @@ from .by_dims import SIZES, named, with_indices
 def _adaptive_sizes(name: str, dims: int, input: Tensor, output_size: Any) -> tuple[Ints, Ints]:
     """(lengths of the image, lengths wanted)."""
     if input.ndim not in (dims + 1, dims + 2):
-        kind = ValueError if dims > 1 and input.ndim <= dims else RuntimeError
-        raise kind(
-            f"{name}{dims}d(): Expected {dims + 1}D or {dims + 2}D tensor, but got {list(input.shape)}"
+        few = dims > 1 and input.ndim <= dims
+        raise (ValueError if few else RuntimeError)(
+            f"{name}{dims}d(): {f'Input dimension should be at least {dims + 1}: ' * few}Expected {dims + 1}D or {dims + 2}D tensor, but got {list(input.shape)}"
         )
     counted = dims if name == "adaptive_avg_pool" and dims < 3 else dims + 1  # there may be no channels
     if 0 in input.shape[-counted:]:
@@ -40,11 +40,12 @@ def _adaptive_sizes(name: str, dims: int, input: Tensor, output_size: Any) -> tu
     image = tuple(input.shape[-dims:])
     wanted = output_size if isinstance(output_size, (tuple, list)) else (output_size,) * dims
     if len(wanted) != dims:
-        raise RuntimeError(f"{name}{dims}d(): output_size must have {dims} elements, got {output_size}")
+        want = "'output_size' should contain one int" if dims == 1 else f"output_size must be {dims} numbers"
+        raise RuntimeError(f"{name}{dims}d(): {want}, got {output_size}")
     sizes = tuple(n if size is None else int(size) for n, size in zip(image, wanted, strict=True))
     if min(sizes) < 0:
         raise RuntimeError(
-            f"{name}{dims}d(): elements of output_size must be greater than or equal to 0, got {output_size}"
+            f"{name}{dims}d(): Trying to create tensor with negative dimension: elements of output_size must be greater than or equal to 0, got {output_size}"
         )
     return image, sizes
 

@@ -15,15 +15,18 @@ from .by_dims import SIZES, named
 
 
 def _check_dims(name: str, dims: int, input: Tensor, weight: Tensor) -> None:
+    if weight.ndim != dims + 2:
+        raise RuntimeError(
+            f"{name}(): weight should have at least three dimensions, {dims + 2} of them (out_channels, "
+            f"in_channels/groups, *kernel), got weight of size {list(weight.shape)}"
+            if weight.ndim < 3
+            else f"{name}(): Expected {weight.ndim}-dimensional input for {weight.ndim}-dimensional weight "
+            f"{list(weight.shape)}, and a weight of {dims + 2} dimensions (out_channels, in_channels/groups, *kernel)"
+        )
     if input.ndim not in (dims + 1, dims + 2):
         raise RuntimeError(
             f"Expected {dims + 1}D (unbatched) or {dims + 2}D (batched) input to {name}, but got input of size: "
             f"{list(input.shape)}"
-        )
-    if weight.ndim != dims + 2:
-        raise RuntimeError(
-            f"{name}(): expected a {dims + 2}D weight (out_channels, in_channels/groups, *kernel), got weight of "
-            f"size {list(weight.shape)}"
         )
 
 

@@ -246,6 +246,7 @@ def gaussian_nll_loss(
     var: a number, of input's shape, or of that shape with a last dimension of 1 or without one;
     full: add the constant log(2 pi) / 2.
     """
+    chosen(reduction)
     spread = var if isinstance(var, Tensor) else cast(Tensor, full_like(input, var))
     if spread.shape != input.shape and spread.shape == input.shape[:-1]:
         spread = spread.unsqueeze(-1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from ...backend.dtype import int64
 from ...core.tensor import Tensor
 from ...ops.creation.factories import arange, zeros_like
 from ...ops.elementwise.activation import relu, softplus
@@ -59,22 +60,30 @@ def soft_margin_loss(
     reduction: str = "mean",
 ) -> Tensor:
     """log(1 + exp(-target * input)) for targets 1 and -1."""
-    losses = softplus(-target * input, 1.0, float("inf"))
+    reduction = chosen(reduction, size_average, reduce)
+    losses = softplus(input * -target, 1.0, float("inf"))
     if losses.shape != input.shape:
         raise RuntimeError(
             f"soft_margin_loss(): target {list(target.shape)} does not broadcast to the size of input, {list(input.shape)}"
         )
-    return reduced(losses, chosen(reduction, size_average, reduce), input, target)
+    return reduced(losses, reduction, input, target)
 
 
 def _rows(name: str, input: Tensor) -> Tensor:
     """Scores (C,) or (N, C) as (N, C); one number is one class."""
     if input.ndim > 2 or (input.ndim and not input.shape[-1]):
         raise RuntimeError(
-            f"{name}(): Expected non-empty vector or matrix with optional 0-dim batch size, scores (C,) or (N, C), but "
-            f"got: {list(input.shape)}"
+            f"{name}(): Expected non-empty vector or matrix with optional 0-dim batch size, but got: "
+            f"{list(input.shape)}; scores are (C,) or (N, C)"
         )
     return input if input.ndim == 2 else reshape(input, (1, -1))
+
+
+def _require_classes(name: str, target: Tensor) -> None:
+    if target.dtype is not int64:
+        raise RuntimeError(
+            f"{name}(): expected scalar type Long but found {target.dtype.scalar_type} for target"
+        )
 
 
 def multi_margin_loss(
@@ -93,6 +102,9 @@ def multi_margin_loss(
     """
     if p not in (1, 2):
         raise ValueError("only p == 1 and p == 2 supported")
+    if weight is not None and weight.ndim != 1:
+        raise ValueError(f"multi_margin_loss(): weight must be one-dimensional, got {list(weight.shape)}")
+    reduction = chosen(reduction, size_average, reduce)
     scores = _rows("multi_margin_loss", input)
     classes = reshape(target, (-1, 1))
     if classes.shape[0] != scores.shape[0]:
@@ -100,19 +112,20 @@ def multi_margin_loss(
             f"multi_margin_loss(): The target tensor should be 1-D with size equal to the rows of input {list(input.shape)}. "
             f"Expected target size {[scores.shape[0]]}, but got {list(target.shape)}"
         )
+    if weight is not None and weight.shape[0] != scores.shape[1]:
+        raise RuntimeError(
+            f"multi_margin_loss(): inconsistent weight size, expected {scores.shape[1]} but got {list(weight.shape)}"
+        )
+    _require_classes("multi_margin_loss", target)
     excess = relu(margin - gather(scores, 1, classes) + scores)
     if p == 2:
         excess = excess * excess
     if weight is not None:
-        if tuple(weight.shape) != (scores.shape[1],):
-            raise RuntimeError(
-                f"multi_margin_loss(): inconsistent weight size, expected {[scores.shape[1]]} but got {list(weight.shape)}"
-            )
         excess = excess * reshape(index_select(weight, 0, reshape(classes, (-1,))), (-1, 1))
     excess = scatter(excess, 1, classes, 0.0)  # the target itself does not count
     losses = excess.sum(1) / scores.shape[1]
     losses = losses if input.ndim == 2 else reshape(losses, target.shape)
-    return reduced(losses, chosen(reduction, size_average, reduce), input, target, weight)
+    return reduced(losses, reduction, input, target, weight)
 
 
 def multilabel_margin_loss(
@@ -126,11 +139,14 @@ def multilabel_margin_loss(
 
     input: (N, C) or (C,). target: of the same shape, class indices up to the first -1 of a row.
     """
+    reduction = chosen(reduction, size_average, reduce)
+    scores = _rows("multilabel_margin_loss", input)
     if target.shape != input.shape:
         raise RuntimeError(
             f"inconsistent target size: {list(target.shape)} for input of size: {list(input.shape)}"
         )
-    scores, labels = (_rows("multilabel_margin_loss", t) for t in (input, target))
+    _require_classes("multilabel_margin_loss", target)
+    labels = _rows("multilabel_margin_loss", target)
     counts = eq((labels < 0).long().cumsum(1), 0)  # those before the first -1
     named = where(counts, labels, labels * 0)
     columns = arange(scores.shape[1], device=scores.device)
@@ -139,7 +155,7 @@ def multilabel_margin_loss(
     used = unsqueeze(counts, 2) & unsqueeze(~wanted, 1)
     losses = where(used, pairs, pairs * 0).sum((1, 2)) / scores.shape[1]
     losses = losses if input.ndim == 2 else reshape(losses, ())
-    return reduced(losses, chosen(reduction, size_average, reduce), input, target)
+    return reduced(losses, reduction, input, target)
 
 
 def multilabel_soft_margin_loss(

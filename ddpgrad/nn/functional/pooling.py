@@ -170,8 +170,8 @@ def _max_unpool(dims: int):
         padding = per_dimension(padding, dims, "padding")
         if input.ndim not in (dims + 1, dims + 2) or input.shape != indices.shape:
             raise RuntimeError(
-                f"{name}(): expected a {dims + 1}D or {dims + 2}D input and indices of the same shape, got "
-                f"{list(input.shape)} and {list(indices.shape)}"
+                f"{name}(): Expected shape of indices to be that of a {dims + 1}D or {dims + 2}D input, "
+                f"{list(input.shape)}, but got: {list(indices.shape)}"
             )
         if indices.dtype is not int64:
             raise RuntimeError(f"{name}(): elements in indices should be type int64 but got: {indices.dtype}")

@@ -22,7 +22,7 @@ def chosen(reduction: str, size_average: bool | None = None, reduce: bool | None
         return "mean"
     if reduction not in KNOWN:
         raise ValueError(
-            f"{reduction!r} is not a valid value for reduction; expected one of {', '.join(KNOWN)}"
+            f"{reduction} is not a valid value for reduction; expected one of {', '.join(KNOWN)}"
         )
     return reduction
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from ...backend import device as devices
 from ...backend import dtype as dtypes
+from ...core.errors import warn_program
 from ...core.modes import mapping
 from ...core.overrides import asking_modes, overridable
 from ...core.size import sparse_coo
@@ -27,6 +28,10 @@ def tensor(
     Python floats become the default dtype; arrays and tensors keep theirs.
     """
     if isinstance(data, Tensor):
+        warn_program(
+            "To copy construct from a tensor, it is recommended to use sourceTensor.detach().clone() or "
+            "sourceTensor.detach().clone().requires_grad_(True), rather than torch.tensor(sourceTensor)."
+        )
         where = device if device is not None else devices.chosen() or data.device
         if data.is_meta:
             copied = data.detach().clone() if dtype is None else data.detach().to(dtype, copy=True)
@@ -39,10 +44,9 @@ def tensor(
 
 def _from_data(data: Any, dtype: Any) -> np.ndarray:
     if isinstance(data, (np.ndarray, np.generic)):
-        array = np.array(data) if dtype is None else np.array(data).astype(dtypes.numpy_of(dtype))
-        if array.dtype not in dtypes.BY_NUMPY:
-            raise no_numpy_type(array)
-        return array
+        if data.dtype not in dtypes.BY_NUMPY:
+            raise no_numpy_type(data)
+        return np.array(data) if dtype is None else np.array(data).astype(dtypes.numpy_of(dtype))
     if dtype is not None and hasattr(data, "as_tensor"):  # a storage
         return data.as_tensor(dtypes.of(dtype)).numpy(force=True).copy()
     kinds: set[type] = set()
@@ -96,8 +100,8 @@ def _plain(data: Any, kinds: set[type]) -> Any:
         return data
     if hasattr(data, "__array__"):
         return _plain(np.asarray(data), kinds)
-    if isinstance(data, str):
-        raise TypeError("tensor(): invalid data type 'str'")
+    if isinstance(data, (str, bytes)):
+        raise TypeError(f"tensor(): invalid data type '{type(data).__name__}'")
     if hasattr(data, "__len__") and hasattr(data, "__getitem__") and not isinstance(data, dict):
         return [_plain(data[i], kinds) for i in range(len(data))]
     raise RuntimeError(f"Could not infer dtype of {type(data).__name__}")

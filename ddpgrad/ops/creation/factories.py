@@ -298,9 +298,17 @@ def empty_strided(size: Any, stride: Any, *, dtype: Any = None, xp: Any = np) ->
 @factory
 def empty_permuted(size: Any, physical_layout: Any, *, dtype: Any = None, xp: Any = np) -> np.ndarray:
     """Uninitialised memory whose dimensions lie in the order `physical_layout`, the slowest first."""
-    if sorted(physical_layout) != list(range(len(size))):
+    if len(physical_layout) != len(size):
         raise RuntimeError(
-            f"empty_permuted(): physical_layout {tuple(physical_layout)} must be a permutation of the dimensions of {tuple(size)}"
+            f"empty_permuted(): Number of dimensions in size does not match the length of the physical_layout; i.e. "
+            f"len(size) = {len(size)} is not equal to len(physical_layout) = {len(physical_layout)}"
+        )
+    if sorted(physical_layout) != list(range(len(size))):
+        outside = [d for d in physical_layout if not 0 <= d < len(size)]
+        reason = f"Dimension out of range: {outside[0]}" if outside else "Duplicate dim not allowed"
+        raise RuntimeError(
+            f"empty_permuted(): {reason}: physical_layout {tuple(physical_layout)} must be a permutation of the "
+            f"dimensions of {tuple(size)}"
         )
     memory = _uninitialised(xp, [size[d] for d in physical_layout], default_of(dtype))
     return memory.transpose(np.argsort(physical_layout))
@@ -309,6 +317,8 @@ def empty_permuted(size: Any, physical_layout: Any, *, dtype: Any = None, xp: An
 @asking_modes
 def scalar_tensor(s: Any, **options: Any) -> Tensor:
     """A tensor without dimensions, of the default floating-point type."""
+    if not isinstance(s, (int, float, complex, np.generic, Tensor)) or (isinstance(s, Tensor) and s.ndim):
+        raise TypeError(f"scalar_tensor(): argument 's' (position 1) must be Number, not {type(s).__name__}")
     options.setdefault("dtype", dtypes.get_default_dtype())
     return full((), s, **options)
 

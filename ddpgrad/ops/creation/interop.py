@@ -192,11 +192,7 @@ def is_pinned(self: Tensor, device: Any = None) -> bool:
 
 # -- kind and name -----------------------------------------------------------------------------
 
-_TYPE_NAMES = {
-    "FloatTensor": "float32", "DoubleTensor": "float64", "HalfTensor": "float16", "BFloat16Tensor": "bfloat16",
-    "LongTensor": "int64", "IntTensor": "int32", "ShortTensor": "int16", "CharTensor": "int8", "ByteTensor": "uint8",
-    "BoolTensor": "bool", "ComplexFloatTensor": "complex64", "ComplexDoubleTensor": "complex128",
-}  # fmt: skip
+_TYPE_NAMES = {f"{word}Tensor": name for name, word in dtypes.SCALAR_TYPES.items()}
 _NAME_OF = {dtype: name for name, dtype in _TYPE_NAMES.items()}
 
 

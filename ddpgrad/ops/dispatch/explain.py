@@ -87,6 +87,8 @@ def explain(op: Op, args: Sequence[Any], error: Exception) -> Exception:
     if hint is None and isinstance(error, TypeError) and any(part in str(error) for part in _NO_LOOP):
         return NotImplementedError(f"{called}: not implemented for {_dtypes_of(tensors)}")
     text = f"{called}: {hint or _in_our_words(str(error))}"
+    if "slice indices" in text:
+        return TypeError(text)
     if isinstance(error, IndexError):
         return IndexError(text)
     if isinstance(error, np.linalg.LinAlgError):
@@ -193,8 +195,8 @@ def _hint(op: Op, args: Sequence[Any], tensors: Sequence[Tensor]) -> str | None:
     if len(shapes) != 2:
         return None
     if op.name == "matmul":
-        return _broadcast_hint(shapes[0][:-2], shapes[1][:-2])
-    return _broadcast_hint(*shapes) if op.promotion is not None or op.name == "masked_fill" else None
+        return broadcast_hint(shapes[0][:-2], shapes[1][:-2])
+    return broadcast_hint(*shapes) if op.promotion is not None or op.name == "masked_fill" else None
 
 
 def _cat_hint(tensors: Sequence[Tensor], dim: int) -> str | None:
@@ -212,7 +214,7 @@ def _cat_hint(tensors: Sequence[Tensor], dim: int) -> str | None:
     return None
 
 
-def _broadcast_hint(a: Sequence[int], b: Sequence[int]) -> str | None:
+def broadcast_hint(a: Sequence[int], b: Sequence[int]) -> str | None:
     """For two shapes that do not broadcast: which dimension disagrees, as PyTorch says it."""
     for back in range(1, min(len(a), len(b)) + 1):
         if a[-back] != b[-back] and 1 not in (a[-back], b[-back]):

@@ -25,6 +25,7 @@ _CASTING = frozenset({
     "linalg_matrix_power", "linalg_matrix_rank", "max", "mean", "min", "mvlgamma", "nanmean", "nansum", "normal", "normalize", "outer", "linalg_pinv",
     "polygamma", "prod", "fft_rfft", "fft_rfft2", "fft_rfftn", "square", "stack", "std", "sum", "linalg_tensorinv", "linalg_tensorsolve", "var", "vstack",
 })  # fmt: skip
+_JOINING = frozenset({"cat", "column_stack", "dstack", "hstack", "stack", "vstack"})
 _EXACT = frozenset({"where"})
 _CHANGING = frozenset({"index_add", "index_copy", "index_reduce", "scatter", "scatter_add", "scatter_reduce"})
 """Functions that return their first operand with changes, which may be written into it as well."""
@@ -92,13 +93,19 @@ def _write(
     if result.device != out.device:
         raise RuntimeError(f"{name}(): expected out tensor to be on {result.device}, but got {out.device}")
     if result._array.dtype != out._array.dtype:
-        if result.dtype.category > out.dtype.category:
-            raise RuntimeError(
-                f"{name}(): result type {result.dtype.name} can't be cast to the desired output type {out.dtype.name}"
+        casts = _casts(name, out, op, several)
+        if result.dtype.category > out.dtype.category and (casts or name in _JOINING):
+            kind = TypeError if name in _JOINING else RuntimeError
+            want, got = result.dtype.scalar_type, out.dtype.scalar_type
+            raise kind(
+                f"{name}(): result type {want} can't be cast to the desired output type {got}: Expected result to be "
+                f"safely castable from {want} dtype, but got result with dtype {got}"
+                if kind is RuntimeError
+                else f"torch.cat(): input types can't be cast to the desired output type {got}"
             )
-        if not _casts(name, out, op, several):
+        if not casts:
             raise RuntimeError(
-                f"{name}(): Expected out tensor to have dtype {result.dtype.name}, but got {out.dtype.name} instead"
+                f"{name}(): Expected out tensor to have dtype {result.dtype.cpp_name}, but got {out.dtype.cpp_name} instead"
             )
     refuse_overlap(name, out, [value for value in given if value is not out] if name in _CHANGING else given)
     if result._array.shape != out._array.shape:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...backend import dtype as dtypes
+from ...backend.layout import in_own_order
 from ...backend.registry import backend_for, constant_on
 from ...core.modes import recorders
 from ...core.tensor import Tensor, wrap
@@ -168,7 +169,9 @@ def _category(op: Op, value: Any) -> int:
 
 def _convert(value: Any, dtype: dtypes.DType) -> Any:
     if isinstance(value, Tensor):
-        array = value._array.astype(dtype.numpy, copy=False)
+        array, kind = value._array, dtype.numpy
+        if array.dtype != kind:
+            array = array.astype(kind) if 0 not in array.strides else in_own_order(array, kind)
         if recorders and array is not value._array:
             recorders[0].on_write(array, None, value._array)
         return array

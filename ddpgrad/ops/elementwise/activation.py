@@ -126,7 +126,10 @@ def hardshrink(F: Any, input: Tensor, lambd: float = 0.5) -> Tensor:
 
 def _check_softshrink(input: Tensor, lambd: float) -> None:
     if lambd < 0:
-        raise RuntimeError(f"lambda must be greater or equal to 0, but found to be {lambd}.")
+        raise RuntimeError(
+            f"lambda must be in range [0, {dtypes.largest(input.dtype)}] for input dtype {input.dtype.scalar_type}, "
+            f"but found {lambd}."
+        )
 
 
 @op(

@@ -26,14 +26,15 @@ def _require_complex(name: str, input: Tensor) -> None:
 
 
 def _require_parts(name: str, a: Tensor, b: Tensor) -> None:
-    for t in (a, b):
-        if t.dtype.name not in ("float16", "float32", "float64"):
-            raise RuntimeError(
-                f"{name}(): expected both inputs to be Half, Float or Double tensors, got {t.dtype.name}"
-            )
+    if any(t.dtype.name not in ("float16", "float32", "float64") for t in (a, b)):
+        raise RuntimeError(
+            f"{name}(): Expected both inputs to be Half, Float or Double tensors but got {a.dtype.scalar_type} and "
+            f"{b.dtype.scalar_type}"
+        )
     if a.dtype is not b.dtype:
         raise RuntimeError(
-            f"{name}(): expected two tensors of one dtype, got {a.dtype.name} and {b.dtype.name}"
+            f"{name}(): Expected object of scalar type {a.dtype.scalar_type} but got scalar type "
+            f"{b.dtype.scalar_type} for second argument"
         )
 
 

@@ -44,7 +44,7 @@ def _adapt_index_select(input: Tensor, dim: int, index: Any) -> tuple[Any, ...]:
     dim, places = wrap_dim("index_select", dim, input.ndim), positions("index_select", input, index)
     if places.ndim > 1:
         raise IndexError(f"index_select(): Index is supposed to be a vector, got shape {list(places.shape)}")
-    if not input.ndim and places.size > 1:
+    if not input.ndim and places.size != 1:
         raise RuntimeError(
             f"index_select(): Index to scalar can have only 1 value, got {places.size} value(s)"
         )
@@ -80,9 +80,10 @@ def _adapt_gather(input: Tensor, dim: int, index: Any, sparse_grad: bool = False
             f"gather(): Index tensor must have the same number of dimensions as input tensor, got {len(wanted)} and "
             f"{len(own)}"
         )
-    if places.size and any(n > m for d, (n, m) in enumerate(zip(wanted, own, strict=False)) if d != dim):
+    over = [d for d, (n, m) in enumerate(zip(wanted, own, strict=False)) if d != dim and n > m]
+    if places.size and over:
         raise RuntimeError(
-            f"gather(): Size does not match: expected index {list(wanted)} to be no larger than self "
+            f"gather(): Size does not match at dimension {over[0]} expected index {list(wanted)} to be no larger than self "
             f"{list(own)} apart from dimension {dim}"
         )
     return input, dim, places, sparse_grad

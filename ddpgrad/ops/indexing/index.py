@@ -164,6 +164,9 @@ def _index_put(input: Tensor, indices: Any, values: Tensor, accumulate: bool = F
         raise TypeError(
             f"index_put(): argument 'indices' must be tuple of Tensors, not {type(indices).__name__}"
         )
+    for place, i in enumerate(indices):
+        if i is not None and not isinstance(i, Tensor):
+            raise TypeError(f"expected Tensor as element {place} in argument 0, but got {type(i).__name__}")
     if not isinstance(values, Tensor):
         raise must_be_tensor("index_put", "values", 1, values)
     if values.dtype is not input.dtype:

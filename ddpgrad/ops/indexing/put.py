@@ -46,7 +46,15 @@ def _require_source(name: str, input: Tensor, dim: int, index: Tensor, source: T
         raise RuntimeError(
             f"{name}(): self ({input.dtype.name}) and source ({source.dtype.name}) must have the same scalar type"
         )
-    if source.ndim and source.ndim != input.ndim and input.ndim:
+    if name == "index_add":
+        rest, want = list(source.shape), list(input.shape)
+        del rest[dim : dim + 1], want[dim : dim + 1]
+        if source.ndim != input.ndim or rest != want:
+            raise RuntimeError(
+                "index_add(): source tensor shape must match self tensor shape, excluding the specified dimension. Got "
+                f"self.shape = {list(input.shape)} source.shape = {list(source.shape)}"
+            )
+    elif source.ndim and source.ndim != input.ndim and input.ndim:
         error = IndexError if name == "index_copy" else RuntimeError
         raise error(
             f"{name}(): When source and destination are not scalars, their dimensionality must match. Source "
@@ -60,8 +68,8 @@ def _require_source(name: str, input: Tensor, dim: int, index: Tensor, source: T
             f"({length_of(source, min(dim, max(source.ndim - 1, 0)))}), for dim: {dim}"
         )
     rest, want = list(source.shape), list(input.shape)
-    if source.ndim and input.ndim:
-        del rest[dim], want[dim]
+    if input.ndim or source.ndim:
+        del rest[dim : dim + 1], want[dim : dim + 1]
         if rest != want:
             raise RuntimeError(
                 f"{name}(): Source/destination tensor must have same slice shapes. Destination slice shape: {want} at "
@@ -209,7 +217,9 @@ def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Te
 
 def _require_mask(name: str, mask: Tensor) -> None:
     if mask.dtype.name != "bool":
-        raise RuntimeError(f"{name}: expected BoolTensor for mask, got {mask.dtype.name}")
+        raise RuntimeError(
+            f"{name} only supports boolean masks: expected BoolTensor for mask, got {mask.dtype.name}"
+        )
 
 
 @tensor_function(out=True)
@@ -297,7 +307,15 @@ def argwhere(input: Tensor) -> Tensor:
 @tensor_function(method=False)
 def unravel_index(indices: Tensor, shape: Any) -> tuple[Tensor, ...]:
     """Places among all elements in order, as one tensor of places for each dimension of `shape`."""
-    sizes = (shape,) if isinstance(shape, int) else tuple(int(n) for n in shape)
+    if indices.dtype.category != 1:
+        raise TypeError(f"expected 'indices' to be integer dtype, but got {indices.dtype}")
+    if not isinstance(shape, (int, tuple, list)):
+        raise TypeError(f"expected 'shape' to be int or sequence of ints, but got {type(shape)}")
+    sizes: tuple[int, ...] = (shape,) if isinstance(shape, int) else tuple(shape)
+    if wrong := [n for n in sizes if not isinstance(n, int)]:
+        raise TypeError(f"expected 'shape' sequence to only contain ints, but got {type(wrong[0])}")
+    if any(n < 0 for n in sizes):
+        raise ValueError(f"'shape' cannot have negative values, but got {sizes}")
     out: list[Tensor] = []
     indices = indices.to(dtypes.int64)
     for n in reversed(sizes):

@@ -28,7 +28,7 @@ def raw_index(input: Tensor, index: Any, ndim: int | None = None) -> Any:
 
     ndim: how many dimensions what is indexed has, those of `input` if not given.
     """
-    if isinstance(index, list) and any(map(_is_several, index)):
+    if isinstance(index, list) and len(index) < 32 and any(map(_is_several, index)):
         warn_program(
             "Using a non-tuple sequence for multidimensional indexing is deprecated; use x[tuple(seq)] instead of x[seq]."
         )
@@ -53,7 +53,9 @@ def _taken(part: Any) -> int:
 
 def _is_several(part: Any) -> bool:
     """True for a part of a list that makes PyTorch take the list for a tuple."""
-    return part is None or part is Ellipsis or isinstance(part, (list, tuple, slice, Tensor, np.ndarray))
+    return (
+        part is None or part is Ellipsis or isinstance(part, (list, tuple, range, slice, Tensor, np.ndarray))
+    )
 
 
 def _raw_part(input: Tensor, part: Any) -> Any:
@@ -67,12 +69,13 @@ def _raw_part(input: Tensor, part: Any) -> Any:
                 "indexing with dtype torch.uint8 is now deprecated, please use a dtype torch.bool instead."
             )
             return beside(input, array.astype(np.bool_))  # PyTorch's old masks
+        if not array.ndim and array.dtype.kind in "iu":  # selects, as an int does
+            return int(array)
         if array.dtype not in _INDEXING:
             raise IndexError(
                 f"tensors used as indices must be long, int, byte or bool tensors, got {part.dtype.name}"
             )
-        # A 0-dimensional integer tensor selects, as an int does.
-        return int(array) if array.ndim == 0 and array.dtype.kind in "iu" else beside(input, array)
+        return beside(input, array)
     if kind is bool:
         return beside(input, np.asarray(part), constant=True)
     listed = isinstance(part, (list, range))

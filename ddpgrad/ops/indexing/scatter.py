@@ -39,11 +39,12 @@ def _adapt_scatter(name: str) -> Any:
 def _require_fit(name: str, input: Tensor, dim: int, places: Any, src: TensorLike) -> None:
     size = places.shape or (1,)
     given = src.shape or (1,) if isinstance(src, Tensor) else size
-    if len(size) != max(input.ndim, 1) or len(given) != len(size):
-        raise RuntimeError(
-            f"{name}(): Index tensor must have the same number of dimensions as self tensor and as src tensor, got "
-            f"{places.ndim}, {input.ndim} and {len(given)}"
-        )
+    for other, ndim in (("self", max(input.ndim, 1)), ("src", len(given))):
+        if len(size) != ndim:
+            raise RuntimeError(
+                f"{name}(): Index tensor must have the same number of dimensions as {other} tensor, got {places.ndim} "
+                f"and {ndim}"
+            )
     inside = all(n <= m for d, (n, m) in enumerate(zip(size, input.shape or (1,), strict=True)) if d != dim)
     if not inside or any(n > m for n, m in zip(size, given, strict=True)):
         raise RuntimeError(

@@ -29,6 +29,11 @@ def _adapt(
     stride, padding = per_dimension(stride, dims, "stride"), per_dimension(padding, dims, "padding")
     dilation = per_dimension(dilation, dims, "dilation")
     check_options(stride, padding, dilation, groups)
+    if groups > weight.shape[0]:
+        raise RuntimeError(
+            f"Given groups={groups}, expected weight to be at least {groups} at dimension 0, but got weight of size "
+            f"{list(weight.shape)} instead"
+        )
     if input.shape[1] != weight.shape[1] * groups or weight.shape[0] % groups:
         raise RuntimeError(
             f"Given groups={groups}, weight of size {list(weight.shape)}, expected input{list(input.shape)} to have "

@@ -15,11 +15,12 @@ from ..dispatch.vocabulary import VOCABULARY as F
 
 def _require_shape(name: str, input: Tensor, normalized_shape: Any) -> int:
     """The number of dimensions of `normalized_shape`, with which `input` must end."""
-    if not (ndim := len(normalized_shape)) or input._array.shape[-ndim:] != tuple(normalized_shape):
-        raise RuntimeError(
-            f"{name}(): Given normalized_shape={list(normalized_shape)}, expected input with shape "
-            f"[*, {', '.join(map(str, normalized_shape))}], but got input of size {list(input.shape)}"
-        )
+    if not (ndim := len(normalized_shape)):
+        raise RuntimeError(f"{name}(): Expected normalized_shape to be at least 1-dimensional, got none")
+    if input._array.shape[-ndim:] != tuple(normalized_shape):
+        given = list(normalized_shape)
+        said = f"Given normalized_shape={given}, expected input with shape [*, {str(given)[1:]}"
+        raise RuntimeError(f"{name}(): {said}, but got input of size {list(input.shape)}")
     return ndim
 
 

@@ -21,28 +21,32 @@ def check_windows(
     dims = len(kernel)
     if input.ndim not in (dims + 1, dims + 2):
         raise RuntimeError(
-            f"{name}(): non-empty {dims + 1}D or {dims + 2}D (batch mode) tensor expected for input, but got: "
-            f"{list(input.shape)}"
+            f"{name}(): Expected {dims + 1}D or {dims + 2}D (batch mode) tensor with optional 0 dim batch size for "
+            f"input, but got: {list(input.shape)}"
         )
-    if min(kernel) <= 0 or min(stride) <= 0 or min(dilation) <= 0:
-        raise RuntimeError(
-            f"{name}(): kernel_size, stride and dilation must be greater than zero, got {kernel}, {stride} and "
-            f"{dilation}"
-        )
-    if 0 in input.shape[-dims - 1 :]:
-        raise RuntimeError(
-            f"{name}(): expected input with non-zero size in all dimensions but the batch, got {list(input.shape)}"
-        )
-    for k, s, p, d, n in zip(kernel, stride, padding, dilation, input.shape[-dims:], strict=True):
-        if p < 0 or p > (d * (k - 1) + 1) // 2:
+    for argument, numbers in (("kernel_size", kernel), ("stride", stride), ("dilation", dilation)):
+        if min(numbers) <= 0:
+            raise RuntimeError(f"{name}(): {argument} must be greater than zero, but got {min(numbers)}")
+    for k, p, d in zip(kernel, padding, dilation, strict=True):
+        if p < 0:
+            raise RuntimeError(f"{name}(): pad must be non-negative, but got pad: {p}")
+        if p > (d * (k - 1) + 1) // 2:
             raise RuntimeError(
                 f"{name}(): pad should be at most half of effective kernel size, but got pad={p}, kernel_size={k} "
                 f"and dilation={d}"
             )
+    if 0 in input.shape[-dims - 1 :]:
+        raise RuntimeError(
+            f"{name}(): Expected {dims + 1}D or {dims + 2}D (batch mode) tensor with optional 0 dim batch size for "
+            f"input: Expected input's non-batch dimensions to have positive length, but got {list(input.shape)}"
+        )
+    for k, s, p, d, n in zip(kernel, stride, padding, dilation, input.shape[-dims:], strict=True):
         # In ceil_mode the one window that there is may reach beyond the image, by less than a step.
         if n + 2 * p + (s - 1 if ceil_mode else 0) < d * (k - 1) + 1:
             raise RuntimeError(
-                f"{name}(): Output size is too small: kernel {kernel} is larger than the padded input {list(input.shape)}"
+                f"{name}(): Output size is too small. Invalid computed output size: "
+                f"{(n + 2 * p - d * (k - 1) - 1) // s + 1}: kernel {kernel} is larger than the padded input "
+                f"{list(input.shape)}"
             )
 
 

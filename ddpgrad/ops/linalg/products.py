@@ -26,7 +26,8 @@ F = TypeVar("F", bound=Callable[..., Tensor])
 
 def _require_one_dtype(name: str, first: Tensor, second: Tensor) -> None:
     if first.dtype is not second.dtype:
-        raise RuntimeError(f"{name}: expected one dtype, got {first.dtype.name} and {second.dtype.name}")
+        found = f"{first.dtype.scalar_type} and {second.dtype.scalar_type}"
+        raise RuntimeError(f"{name} : expected both vectors to have same dtype, but found {found}")
 
 
 def _require_dims(name: str, *expected: tuple[str, Tensor, int]) -> None:
@@ -73,6 +74,7 @@ def dot(input: Tensor, tensor: Tensor) -> Tensor:
     """The sum of the products of two vectors, neither of them conjugated."""
     if input.ndim != 1 or tensor.ndim != 1:
         raise RuntimeError(f"1D tensors expected, but got {input.ndim}D and {tensor.ndim}D tensors")
+    _require_one_dtype("dot", input, tensor)
     if input.shape != tensor.shape:
         raise RuntimeError(
             f"dot(): inconsistent tensor size, expected tensor {list(input.shape)} and src {list(tensor.shape)} to "
@@ -383,10 +385,10 @@ def linalg_cross(input: Tensor, other: Tensor, *, dim: int = -1) -> Tensor:
             f"{list(other.shape)}"
         )
     _require_one_dtype("linalg.cross", input, other)
-    dim = wrap_dim("linalg.cross", dim, input.ndim)
-    if input.shape[dim] != 3 or other.shape[dim] != 3:
+    along = wrap_dim("linalg.cross", dim, input.ndim)
+    if (sizes := (input.shape[along], other.shape[along])) != (3, 3):
         raise RuntimeError(
-            f"linalg.cross: inputs dimension {dim} must have length 3. Got {input.shape[dim]} and {other.shape[dim]}"
+            f"linalg.cross: inputs dimension {dim} must have length 3. Got {sizes[0]} and {sizes[1]}"
         )
     first, second = (shape.roll(input, -1, dim), shape.roll(input, -2, dim))
     return first * shape.roll(other, -2, dim) - second * shape.roll(other, -1, dim)

@@ -338,8 +338,8 @@ def histogramdd(
     edges = [int(bins)] * points.shape[1] if isinstance(bins, int) else list(bins)
     if len(edges) != points.shape[1]:
         raise RuntimeError(
-            f"torch.histogramdd: expected {points.shape[1]} sequences of bin edges for a {points.shape[1]}-dimensional "
-            f"histogram but got {len(edges)}"
+            "torch.histogramdd: The size of bins must be equal to the innermost dimension of the input, "
+            f"{points.shape[1]}, but got {len(edges)}"
         )
     hist, found = _histogram("histogramdd", input, points, edges, range, weight, density)
     return return_types.histogramdd(hist, tuple(found))

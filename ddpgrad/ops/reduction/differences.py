@@ -64,7 +64,8 @@ def gradient(input: Tensor, *, spacing: Any = 1, dim: Any = None, edge_order: in
     dims = list(range(input.ndim)) if dim is None else [dim] if isinstance(dim, int) else list(dim)
     dims = [wrap_dim("gradient", d, input.ndim) for d in dims]
     if len(set(dims)) < len(dims):
-        raise RuntimeError(f"torch.gradient expected dim to have unique values, got {dims}")
+        repeated = next(d for d in dims if dims.count(d) > 1)
+        raise RuntimeError(f"gradient(): dim {repeated} appears multiple times in the list of dims {dims}")
     if edge_order not in (1, 2):
         raise RuntimeError(f"torch.gradient only supports edge_order=1 and edge_order=2, got {edge_order}")
     if spacing is None:

@@ -50,10 +50,11 @@ def isclose(
             raise must_be_tensor("isclose", ("input", "other")[place], place, value)
     if input.dtype is not other.dtype:
         raise RuntimeError(f"isclose(): expected one dtype, got {input.dtype.name} and {other.dtype.name}")
-    if rtol < 0 or atol < 0:
-        raise RuntimeError(
-            f"isclose(): rtol and atol must be greater than or equal to zero, got {rtol} and {atol}"
-        )
+    for which, tolerance in (("rtol", rtol), ("atol", atol)):
+        if tolerance < 0:
+            raise RuntimeError(
+                f"isclose(): {which} must be greater than or equal to zero, but got {tolerance}"
+            )
     close = binary.eq(input, other)
     if equal_nan:
         close = binary.logical_or(close, binary.logical_and(unary.isnan(input), unary.isnan(other)))

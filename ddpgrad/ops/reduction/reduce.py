@@ -157,7 +157,7 @@ def _adapt_mean(input: Tensor, dim: Any = None, keepdim: bool = False, dtype: An
     if kind.category < 2:
         raise RuntimeError(
             f"mean(): could not infer output dtype. {'Input' if dtype is None else 'Optional'} dtype must be either a "
-            f"floating point or complex dtype. Got: {kind.name}. Use x.float().mean() or mean(dtype=torch.float32)."
+            f"floating point or complex dtype. Got: {kind.scalar_type}. Use x.float().mean() or mean(dtype=torch.float32)."
         )
     return reduced("mean")(input, dim, keepdim, dtype)
 

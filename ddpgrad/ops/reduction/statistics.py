@@ -189,6 +189,11 @@ def nanmean(input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any
         raise RuntimeError(
             f"nanmean(): expected input to have floating point or complex dtype but got {input.dtype.name}"
         )
+    if dtype is not None and dtype.category < 2:
+        raise RuntimeError(
+            "nanmean(): could not infer output dtype. Optional dtype must be either a floating point or complex dtype. Got: "
+            f"{dtype.scalar_type}"
+        )
     total = reduce.nansum(input, dim, keepdim, dtype)
     return total / reduce.sum(unary.logical_not(unary.isnan(input)), dim, keepdim)
 

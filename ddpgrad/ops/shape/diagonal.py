@@ -9,6 +9,7 @@ import numpy as np
 
 from ...backend import dtype as dtypes
 from ...core.overrides import asking_modes
+from ...core.size import as_ints
 from ...core.tensor import Tensor
 from ..creation.factories import finish
 from ..dispatch.declare import op, primitive
@@ -24,7 +25,7 @@ def _adapt_triangle(name: str) -> Any:
     def adapt(input: Tensor, diagonal: int = 0) -> tuple[Any, ...]:
         if input.ndim < 2:
             raise RuntimeError(f"{name}: input tensor must have at least 2 dimensions")
-        return input, int(diagonal)
+        return input, as_ints(name, (diagonal,))[0]
 
     return adapt
 

@@ -13,6 +13,7 @@ from ...autograd.grad_mode import mode
 from ...autograd.views import check_writable
 from ...backend import dtype as dtypes
 from ...core.errors import warn_program
+from ...core.size import as_ints
 from ...core.tensor import Tensor, wrap
 from ..creation.factories import from_numpy
 from ..dispatch.signatures import in_place
@@ -44,11 +45,11 @@ def movedim(input: Tensor, source: Any, destination: Any) -> Tensor:
             f"movedim: Invalid source or destination dims: source ({sources} dims) should contain the same number of dims "
             f"as destination ({targets} dims)"
         )
-    sources = [wrap_dim("movedim", d, input.ndim) for d in sources]
-    targets = [wrap_dim("movedim", d, input.ndim) for d in targets]
-    for name, dims in (("source", sources), ("destination", targets)):
+    given = sources, targets
+    sources, targets = ([wrap_dim("movedim", d, input.ndim) for d in dims] for dims in given)
+    for name, dims, said in zip(("source", "destination"), (sources, targets), given, strict=True):
         if len(set(dims)) < len(dims):
-            raise RuntimeError(f"movedim: repeated dim in `{name}` ({dims})")
+            raise RuntimeError(f"movedim: repeated dim in `{name}` ({said})")
     if not input.ndim:
         return strided.view(input, ())
     rest = iter(d for d in range(input.ndim) if d not in sources)
@@ -138,9 +139,9 @@ def unflatten(input: Tensor, dim: int, sizes: Ints) -> Tensor:
 
 
 @tensor_function(method=False)
-def broadcast_to(input: Tensor, size: Any) -> Tensor:
+def broadcast_to(input: Tensor, size: Any, *more: int) -> Tensor:
     """`input` expanded to `size`; a view."""
-    return shape.expand(input, size)
+    return shape.expand(input, size, *more)
 
 
 @tensor_function()
@@ -251,6 +252,7 @@ def _repeated(counts: np.ndarray) -> np.ndarray:
 @tensor_function()
 def rot90(input: Tensor, k: int = 1, dims: Ints = (0, 1)) -> Tensor:
     """The plane of two dimensions turned by k times 90 degrees, from the first towards the second."""
+    (k,) = as_ints("rot90", (k,))
     if len(dims) != 2:
         raise RuntimeError(f"expected total rotation dims == 2, but got dims = {len(dims)}")
     if input.ndim < 2:

@@ -34,6 +34,13 @@ def infer_size(name: str, shape: Sequence[Any], input: Tensor) -> tuple[int, ...
         return sizes
     if sizes.count(-1) == 1 and known > 0 and total % known == 0:
         return tuple(total // known if n == -1 else n for n in sizes)
+    if sizes.count(-1) > 1:
+        raise RuntimeError(f"{name}(): only one dimension can be inferred, got shape {list(sizes)}")
+    if -1 in sizes and known == total == 0:
+        raise RuntimeError(
+            f"{name}(): cannot reshape tensor of 0 elements into shape {list(sizes)} because the unspecified dimension "
+            "size -1 can be any value and is ambiguous"
+        )
     raise RuntimeError(f"{name}(): shape '{list(sizes)}' is invalid for input of size {total}")
 
 
@@ -193,7 +200,7 @@ def _adapt_narrow(input: Tensor, dim: int, start: int, length: int) -> tuple[Any
         raise RuntimeError("narrow(): length must be non-negative.")
     if not -size <= start <= size:
         raise IndexError(
-            f"Dimension out of range (expected to be in range of [{-size}, {size}], but got {int(start)})"
+            f"start out of range (expected to be in range of [{-size}, {size}], but got {int(start)})"
         )
     start = int(start) + (size if start < 0 else 0)
     if start + length > size:

@@ -170,7 +170,8 @@ def tensor_split(
     else:
         if not isinstance(where, (tuple, list)):
             raise TypeError(
-                f"tensor_split(): indices_or_sections must be an int, a tuple of ints or a Tensor, not {type(where).__name__}"
+                "tensor_split() received an invalid combination of arguments: indices_or_sections must be an int, a "
+                f"tuple of ints or a Tensor, not {type(where).__name__}"
             )
         ends = [int(i) for i in where]
     bounds = [min(max(i + total if i < 0 else i, 0), total) for i in (0, *ends, total)]
@@ -181,7 +182,7 @@ def _split_along(name: str, dim: int, least: int) -> Any:
     def split_along(input: Tensor, *indices: Any) -> tuple[Tensor, ...]:
         if input.ndim < least:
             raise RuntimeError(
-                f"{name} requires a tensor with at least {least} dimension{'s' * (least > 1)}, but got a tensor with "
+                f"torch.{name} requires a tensor with at least {least} dimension, but got a tensor with "
                 f"{input.ndim} dimensions!"
             )
         if not indices:
@@ -192,7 +193,7 @@ def _split_along(name: str, dim: int, least: int) -> Any:
             n = where
             if n <= 0 or input.shape[along] % n:
                 raise RuntimeError(
-                    f"{name} attempted to split along dimension {along}, but the size of the dimension "
+                    f"torch.{name} attempted to split along dimension {along}, but the size of the dimension "
                     f"{input.shape[along]} is not divisible by the split_size {n}!"
                 )
         return tensor_split(input, where, along)

@@ -8,10 +8,12 @@ from typing import Any, Protocol, overload
 
 import numpy as np
 
+from ...core.errors import warn_program
 from ...core.size import Size, as_ints, new_size
 from ...core.tensor import Tensor
 from ..creation import factories
 from ..dispatch.declare import primitive
+from ..dispatch.explain import broadcast_hint
 from ..dispatch.tensor_function import tensor_function
 from ..reduction.reduce import wrap_dim
 from . import shape
@@ -213,7 +215,12 @@ def block_diag(*tensors: Tensor) -> Tensor:
 def broadcast_tensors(*tensors: Any) -> tuple[Tensor, ...]:
     """Views of the tensors, all expanded to their common shape, and those that have it themselves."""
     given = tensors[0] if len(tensors) == 1 and not isinstance(tensors[0], Tensor) else tensors
-    size = broadcast_shapes(*[t.shape for t in given])
+    shapes = [t.shape for t in given]
+    try:
+        size = broadcast_shapes(*shapes)
+    except RuntimeError:
+        hints = itertools.starmap(broadcast_hint, itertools.combinations(shapes, 2))
+        raise RuntimeError(next(filter(None, hints))) from None
     return tuple([t if t.shape == size else shape.expand(t, size) for t in given])
 
 
@@ -242,6 +249,10 @@ def meshgrid(*tensors: Any, indexing: str | None = None) -> tuple[Tensor, ...]:
     given = tensors[0] if len(tensors) == 1 and not isinstance(tensors[0], Tensor) else tensors
     if not len(given):
         raise RuntimeError("meshgrid expects a non-empty TensorList")
+    if indexing is None:
+        warn_program(
+            "torch.meshgrid: in an upcoming release, it will be required to pass the indexing argument."
+        )
     if indexing not in (None, "ij", "xy"):
         raise RuntimeError(f'torch.meshgrid: indexing must be one of "xy" or "ij", but received: {indexing}')
     for t in given:
@@ -273,7 +284,7 @@ def cartesian_prod(*tensors: Tensor) -> Tensor:
             raise RuntimeError(f"Expect a 1D vector, but got shape {list(t.shape)}")
     if len(tensors) == 1:
         return tensors[0]
-    return stack([shape.flatten(g) for g in meshgrid(*tensors)], 1)
+    return stack([shape.flatten(g) for g in meshgrid(*tensors, indexing="ij")], 1)
 
 
 @tensor_function()

@@ -128,7 +128,10 @@ def _sizes_and_dims(
             )
         dims = list(range(input.ndim - count, input.ndim))
     else:
-        dims = [wrap_dim(name, d, input.ndim) for d in ([dim] if isinstance(dim, int) else dim)]
+        asked = [dim] if isinstance(dim, int) else list(dim)
+        if asked and not input.ndim:
+            raise IndexError(f"{name}: Dimension specified as {asked[0]} but tensor has no dimensions")
+        dims = [wrap_dim(name, d, input.ndim) for d in asked]
         if len(set(dims)) < len(dims):
             raise RuntimeError(f"{name}: FFT dims must be unique, got {dim}")
         if s is not None and len(s) != len(dims):
