@@ -121,7 +121,7 @@ def _under_mpi(config: pytest.Config) -> bool:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config: pytest.Config) -> None:
-    """Spread the files over pytest-xdist's workers, one more than cores, as tests wait much of their time, or most (`full`).
+    """Spread the files over pytest-xdist's workers, some more than cores, as tests wait much of their time.
 
     Not where `-n` says how many, nor for one file, a debugger, `-s`, or under mpiexec.
     """
@@ -130,9 +130,11 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
         return
     one = len(config.args) == 1 and ".py" in config.args[0]
     if not (one or option.usepdb or option.trace or option.capture == "no" or _under_mpi(config)):
+        asked = _asked(config)
         # On the stand-in a few files have nearly all tests.
-        option.dist = "load" if "fakegpu" in _asked(config) else "loadfile"
-        option.numprocesses = len(os.sched_getaffinity(0)) + (3 if "full" in _asked(config) else 1)
+        option.dist = "load" if "fakegpu" in asked else "loadfile"
+        more = 3 if "full" in asked else 1 if asked & {"torch", "fakegpu"} else 2
+        option.numprocesses = len(os.sched_getaffinity(0)) + more
         option.loadscopereorder = False
 
 
