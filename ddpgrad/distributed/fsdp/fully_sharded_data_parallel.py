@@ -38,7 +38,7 @@ from .api import (
     StateDictType,
 )
 from .beginning import device_kind, flat_mesh, hybrid_mesh, materialise, move
-from .fully_shard import fully_shard
+from .fully_shard import fully_shard, replicate
 from .policies import CPUOffloadPolicy, MixedPrecisionPolicy
 from .sharded_module import FSDPModule
 from .state import states_below
@@ -55,7 +55,7 @@ class FullyShardedDataParallel(Module):
     """`module`, whose parameters, gradients and optimizer state are divided among the ranks; see `fully_shard`.
 
     auto_wrap_policy: which modules below form groups of their own; see `wrap`. These stay what they are: of a policy's
-    modules none becomes a FullyShardedDataParallel. sharding_strategy: FULL_SHARD or SHARD_GRAD_OP; HYBRID_SHARD or
+    modules none becomes a FullyShardedDataParallel. sharding_strategy: FULL_SHARD or SHARD_GRAD_OP; NO_SHARD keeps all on each rank, see `replicate`; HYBRID_SHARD or
     _HYBRID_SHARD_ZERO2 likewise within groups of ranks, on which parameters are the same: device_mesh has two dimensions then,
     or process_group is (this rank's group that shards, the one that replicates); by default the ranks of a host shard. ignored_modules,
     ignored_states: what each rank keeps whole, for itself. param_init_fn: gets each module with parameters on meta, and gives
@@ -91,9 +91,10 @@ class FullyShardedDataParallel(Module):
     ) -> None:
         super().__init__()
         strategy = sharding_strategy or ShardingStrategy.FULL_SHARD
-        if strategy is ShardingStrategy.NO_SHARD:
+        whole = strategy is ShardingStrategy.NO_SHARD
+        if whole and nonfinite_gradients is not None:
             raise NotImplementedError(
-                f"FullyShardedDataParallel: {strategy} is not there; DistributedDataParallel keeps whole parameters on each rank"
+                f"FullyShardedDataParallel: nonfinite_gradients with {strategy}: use DistributedDataParallel, which takes it"
             )
         hybrid = strategy in (ShardingStrategy.HYBRID_SHARD, ShardingStrategy._HYBRID_SHARD_ZERO2)
         precision = mixed_precision or MixedPrecision()
@@ -134,6 +135,16 @@ class FullyShardedDataParallel(Module):
                 cast_forward_inputs=precision.cast_forward_inputs
                 or (root and precision.cast_root_forward_inputs),
             )
+            offload = CPUOffloadPolicy() if cpu_offload and cpu_offload.offload_params else None
+            if whole:
+                replicate(
+                    part,
+                    mesh=device_mesh,
+                    mp_policy=policy,
+                    ignored_params=ignored,
+                    offload_policy=offload,
+                )
+                return
             kept = (ShardingStrategy.SHARD_GRAD_OP, ShardingStrategy._HYBRID_SHARD_ZERO2)
             reshards = False if strategy in kept else None
             fully_shard(
@@ -142,7 +153,7 @@ class FullyShardedDataParallel(Module):
                 mp_policy=policy,
                 reshard_after_forward=reshards,
                 ignored_params=ignored,
-                offload_policy=CPUOffloadPolicy() if cpu_offload and cpu_offload.offload_params else None,
+                offload_policy=offload,
                 nonfinite_gradients=nonfinite_gradients if root else None,
             )
 
