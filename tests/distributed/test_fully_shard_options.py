@@ -189,6 +189,25 @@ def test_a_state_dict_may_be_assigned():
     assert all(len(found) == 1 for found in ranks(2, program))
 
 
+def test_a_parameter_may_be_replaced_by_a_dtensor_before_the_first_use():
+    """As models on meta compute some of their parameters of others."""
+
+    def program():
+        with torch.device("meta"):
+            model = nn.Sequential(nn.Linear(3, 3, bias=False), nn.Linear(3, 3, bias=False))
+        fully_shard(model[0])
+        fully_shard(model)
+        model.to_empty(device="cpu")
+        nn.init.constant_(model[0].weight, 0.5)
+        with torch.no_grad():
+            model[1].weight = nn.Parameter(model[0].weight * 2)
+        loss = model(torch.ones(2, 3)).sum()
+        loss.backward()
+        return loss.item(), model[1].weight.grad.full_tensor().tolist()
+
+    assert ranks(2, program) == [(27.0, [[3.0] * 3] * 3)] * 2
+
+
 class Branches(nn.Module):
     def __init__(self):
         super().__init__()

@@ -87,11 +87,14 @@ class Group:
             module, attribute = m.places[0]
             m.name = f"{named[id(module)]}.{attribute}".removeprefix(".")
 
-    def adopt(self) -> None:
-        """Take the parameters that a state_dict was loaded into by `assign`."""
+    def adopt(self, whole: bool = True) -> None:
+        """Take the parameters that have taken the places of others, by `load_state_dict(assign=True)` or before the first use.
+
+        whole: also those that are whole on each rank, and are divided then.
+        """
         for m in self.members:
             found = vars(m.places[0][0]).get(m.places[0][1])
-            if found is m.sharded or not isinstance(found, Tensor):
+            if found is m.sharded or not isinstance(found, Tensor if whole else ShardedParameter):
                 continue
             if not isinstance(found, ShardedParameter):
                 found = m.divided(found)

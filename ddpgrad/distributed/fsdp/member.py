@@ -110,8 +110,8 @@ class Member:
             own = vars(module)
             if own.get(attribute) is not self.sharded and own.get(attribute) is not self.gathered:
                 raise RuntimeError(
-                    f"fully_shard: parameter '{self.name}' was replaced by another after the module was sharded. Change it in "
-                    "place: under no_grad with copy_(), or by load_state_dict without assign=True."
+                    f"fully_shard: parameter '{self.name}' was replaced by another after the module was used. Change it in "
+                    "place: under no_grad with copy_(), or by load_state_dict."
                 )
             put(module, attribute, parameter)
 

@@ -78,6 +78,7 @@ class State:
                     )
                 for group in state.groups:
                     group.name_below(prefix, named)
+                    group.adopt(whole=False)
                     group.reshards = state is not self if state.reshards is None else state.reshards
             groups = [group for state in states for group in state.groups]
             context = Context(self, groups, mine.communicator, self.nonfinite)
