@@ -100,9 +100,9 @@ def _left(array: Any, dim: int | None, level: Level) -> Any:
     place = 0 if dim is None else dim % (array.ndim + 1)
     if array.level > level.number:
         return at(array.level, _left(array.whole, dim if dim is None else place + 1, level))
-    whole, F = array.whole, backend_for(array.whole)
     if dim is None:
-        return F.asarray(F.sum(whole, 0))
+        return array.total()
+    whole, F = array.whole, backend_for(array.whole)
     return F.permute(whole, (*range(1, place + 1), 0, *range(place + 1, array.ndim + 1)))
 
 

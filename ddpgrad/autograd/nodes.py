@@ -100,6 +100,8 @@ class Node:
     special: bool = False
     # True when the node runs also where no gradient reached it.
     sees_undefined: bool = False
+    # True when `apply` can be told which edges count.
+    prunes: ClassVar[bool] = False
     # True when the node adds up gradients of the examples of a vmap (`crossing.py`).
     sums: bool = False
     # True when the node keeps Tensors, and wants gradients that are.

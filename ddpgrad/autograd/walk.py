@@ -15,7 +15,7 @@ from . import anomaly_mode
 from .accumulate import AccumulateGrad
 from .hooks import call_hooks, call_prehooks, call_tensor_hooks
 from .lean_walk import lean_drain
-from .nodes import Edge, Node
+from .nodes import NO_EDGE, Edge, Node
 
 
 class Walk:
@@ -169,8 +169,11 @@ class Walk:
                 self.enqueue(target, F)
 
     def apply(self, node: Node, grad: Any, F: Any) -> Sequence[Any]:
-        """What the node computes."""
-        return node.apply(grad, F)
+        """What the node computes, for edges on a way to what is wanted."""
+        needed = self.needed
+        if needed is None or not node.prunes or all(n is None or n in needed for n, _ in node.edges):
+            return node.apply(grad, F)
+        return node.apply(grad, F, tuple([e if e[0] in needed else NO_EDGE for e in node.edges]))  # type: ignore[call-arg]
 
     def leaf(self, node: AccumulateGrad, F: Any) -> None:
         """Fill the leaf of `node`, which waits for nothing more."""

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from . import upcalls
 from .errors import NotMapped
 from .rank_local import RankLocal
 
@@ -124,6 +125,7 @@ crossed: list[Callable[[Sequence[Any]], Any]] = []
 """That function, once a gradient may lead into such a graph from outside (`autograd/crossing.py`)."""
 
 
+@upcalls.at_once.register
 def at_once() -> bool:
     """Whether this thread runs a function once for all examples."""
     return any(level.at_once for level in mode.levels)

@@ -51,6 +51,9 @@ tell_method: Upcall[[str, Any], Any] = Upcall("core.dispatching")
 run_node: Upcall[[Node, Sequence[Any]], Any] = Upcall("autograd.engine")
 """Run one node on the gradients of its outputs, which are Tensors."""
 
+at_once: Upcall[[], bool] = Upcall("core.modes")
+"""Whether this thread runs a function once for all examples of a vmap."""
+
 summed: Upcall[[Edge, Any, Any], Edge] = Upcall("autograd.crossing")
 """Where the gradient of a tensor goes, by its array, that took part in an array of examples of a vmap."""
 

@@ -181,3 +181,14 @@ def test_metadata_and_names():
     assert y.grad_fn.metadata == {"layer": 3}
     assert y.grad_fn.name() == "MulBackward0"
     assert y.grad_fn.next_functions[0][0].name() == "torch::autograd::AccumulateGrad"
+
+
+@pytest.mark.parametrize("create_graph", [False, True])
+def test_gradients_that_are_not_wanted_are_not_computed(create_graph: bool):
+    x, w = torch.ones(2, 3, requires_grad=True), torch.ones(4, 3, requires_grad=True)
+    out, seen = torch.nn.functional.linear(x, w), []
+    out.grad_fn.register_hook(lambda grads_in, grads_out: seen.append([g is not None for g in grads_in]))
+    torch.autograd.grad(out.sum(), x, create_graph=create_graph, retain_graph=True)
+    out.sum().backward(inputs=[w], retain_graph=True)
+    out.sum().backward()
+    assert [wanted[:2] for wanted in seen] == [[True, False], [False, True], [True, True]]

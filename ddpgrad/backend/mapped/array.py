@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
+from operator import attrgetter
 from types import SimpleNamespace
-from typing import Any, ClassVar, NoReturn, Self
+from typing import Any, ClassVar, NoReturn
 
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
@@ -18,6 +19,9 @@ Array = Any
 
 _OF_OTHERS = frozenset(("device_kind", "why"))
 """Attributes by which other raw arrays are told."""
+
+
+_NUMBERS = (float, int, bool)
 
 
 class _Memory:
@@ -93,25 +97,34 @@ class MappedArray(Shaped, NDArrayOperatorsMixin):
         """Where the examples lie: `memory_of` in `ops/dispatch/views.py`."""
         return _Memory(self.whole)
 
-    def astype(self, dtype: Any, copy: bool = True) -> Self:
-        return self if not copy and self.dtype == dtype else self.__class__(self.whole.astype(dtype))
+    def _of(self, whole: Array) -> Any:
+        """An array of the same level."""
+        return self.__class__(whole)
 
-    def copy(self) -> Self:
-        return self.__class__(self.whole.copy())
+    def total(self) -> Array:
+        """The sum of all examples."""
+        H = backend_for(self.whole)
+        return H.asarray(H.sum(self.whole, 0))
 
-    def reshape(self, *shape: Any) -> Self:
+    def astype(self, dtype: Any, copy: bool = True) -> Any:
+        return self if not copy and self.dtype == dtype else self._of(self.whole.astype(dtype))
+
+    def copy(self) -> Any:
+        return self._of(self.whole.copy())
+
+    def reshape(self, *shape: Any) -> Any:
         sizes = shape[0] if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
-        return self.__class__(self.whole.reshape((self.count, *sizes)))
+        return self._of(self.whole.reshape((self.count, *sizes)))
 
-    def transpose(self, *dims: Any) -> Self:
+    def transpose(self, *dims: Any) -> Any:
         order = dims[0] if len(dims) == 1 and isinstance(dims[0], (tuple, list)) else dims
-        return self.__class__(self.whole.transpose((0, *[d % self.ndim + 1 for d in order])))
+        return self._of(self.whole.transpose((0, *[d % self.ndim + 1 for d in order])))
 
-    def swapaxes(self, first: int, second: int) -> Self:
-        return self.__class__(self.whole.swapaxes(first % self.ndim + 1, second % self.ndim + 1))
+    def swapaxes(self, first: int, second: int) -> Any:
+        return self._of(self.whole.swapaxes(first % self.ndim + 1, second % self.ndim + 1))
 
-    def __getitem__(self, index: Any) -> Self:
-        return self.__class__(self.whole[_behind(index)])
+    def __getitem__(self, index: Any) -> Any:
+        return self._of(self.whole[_behind(index)])
 
     def __setitem__(self, index: Any, value: Any) -> None:
         if isinstance(value, MappedArray):
@@ -139,10 +152,52 @@ class MappedArray(Shaped, NDArrayOperatorsMixin):
             raise NotMapped
         some = innermost(inputs)
         assert some is not None
+        if all(
+            x.__class__ in _NUMBERS or (x.__class__ is some.__class__ and x.ndim == some.ndim) for x in inputs
+        ):
+            return at(some.level, ufunc(*[x if x.__class__ in _NUMBERS else x.whole for x in inputs]))
         return mapped(ufunc(*aligned(of_level(inputs, some.level))), some.count, some.level)
 
     def __iadd__(self, other: Any) -> Any:
         return self + other
+
+
+class Summable(MappedArray):
+    """Examples that are computed when somebody asks for them, and whose sum is computed without them."""
+
+    __slots__ = ("_count", "_dtype", "_made", "_make", "_total")
+
+    def __init__(
+        self,
+        make: Callable[[], Array],
+        total: Callable[[], Array],
+        shape: tuple[int, ...],
+        dtype: Any,
+        count: int,
+    ) -> None:
+        self._make, self._total, self.shape = make, total, shape
+        self._dtype, self._count = dtype, count
+        self._made: Any = None
+
+    @property
+    def count(self) -> int:
+        return self._count
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self._dtype
+
+    @property
+    def whole(self) -> Array:
+        if self._made is None:
+            self._made = self._make()
+        return self._made
+
+    def _of(self, whole: Array) -> Any:
+        return at(self.level, whole)
+
+    def total(self) -> Array:
+        return self._total()
 
 
 def _behind(index: Any) -> tuple[Any, ...]:
@@ -154,10 +209,10 @@ def _behind(index: Any) -> tuple[Any, ...]:
 
 
 @cache
-def kind_of(level: int, below: type) -> type[MappedArray]:
+def kind_of(level: int, below: type, base: type[MappedArray] = MappedArray) -> Any:
     """The class of arrays that hold the examples of the vmap at `level` in one of class `below`."""
     levels = (level, *getattr(below, "levels", ()))
-    return type(f"MappedArray{level}", (MappedArray,), {"__slots__": (), "level": level, "levels": levels})
+    return type(f"{base.__name__}{level}", (base,), {"__slots__": (), "level": level, "levels": levels})
 
 
 def at(level: int, whole: Array) -> MappedArray:
@@ -165,22 +220,26 @@ def at(level: int, whole: Array) -> MappedArray:
     return kind_of(level, whole.__class__)(whole)
 
 
-def mapped_in(values: Iterable[Any]) -> Iterator[MappedArray]:
+def mapped_in(values: Iterable[Any]) -> list[MappedArray]:
     """The MappedArrays among `values`, and within tuples and lists there."""
+    found = []
     for value in values:
         if isinstance(value, MappedArray):
-            yield value
+            found.append(value)
         elif value.__class__ is tuple or value.__class__ is list:
-            yield from mapped_in(value)
+            found += mapped_in(value)
+    return found
+
+
+_level = attrgetter("level")
 
 
 def innermost(values: Iterable[Any]) -> MappedArray | None:
     """The first MappedArray of the highest level among `values`: where the result of a function of these belongs."""
-    found = None
-    for value in mapped_in(values):
-        if found is None or value.level > found.level:
-            found = value
-    return found
+    found = mapped_in(values)
+    if not found:
+        return None
+    return found[0] if len(found) == 1 else max(found, key=_level)
 
 
 def of_level(values: Sequence[Any], level: int) -> list[Any]:
@@ -197,7 +256,7 @@ def _of_level(value: Any, level: int) -> Any:
 
 def count_of(values: Iterable[Any]) -> int:
     """How many examples the MappedArrays have that a rule was given."""
-    return next(value for value in mapped_in(values) if value.__class__ is MappedArray).count
+    return next(value.count for value in mapped_in(values) if value.__class__ is MappedArray)
 
 
 def same(array: MappedArray) -> bool:

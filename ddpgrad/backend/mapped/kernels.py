@@ -11,13 +11,14 @@ from typing import Any
 import numpy as np
 
 from ...core.errors import NotMapped
+from ...core.upcalls import at_once
 from ..device import Device
 from ..dtype import numpy_of
 from ..registry import Backend, Kernel, add_backend, backend_for, body_of
 from . import indexing, layers, shapes
-from .array import MappedArray, at, innermost, mapped, mapped_in, repeated, same
+from .array import MappedArray, Summable, at, innermost, kind_of, mapped, mapped_in, repeated
 from .elements import OF_ELEMENTS, elementwise
-from .rules import RULES, Rule
+from .rules import RULES, TOTALS, Rule
 
 Array = Any
 __all__ = ["BACKEND", "MappedBackend", "indexing", "layers", "shapes"]
@@ -59,15 +60,28 @@ def _asarray(data: Any, dtype: Any = None, like: Any = None) -> Any:
 
 
 def _at_once(name: str, rule: Rule | None) -> Kernel:
+    total = TOTALS.get(name)
+
     def kernel(*args: Any) -> Any:
         some = innermost(args)
         if some is None:
             return getattr(backend_for(next(a for a in args if hasattr(a, "dtype"))), name)(*args)
-        count, level = some.count, some.level
+        level, whole = some.level, some.whole
         seen = [_seen(value, level) for value in args]
-        H = _below(seen) or backend_for(some.whole)
-        if not any(value.__class__ is MappedArray for value in mapped_in(seen)):
+        among = list(mapped_in(seen))
+        outer = any(value.level or isinstance(value.whole, MappedArray) for value in among)
+        H = BACKEND if outer else backend_for(whole)
+        count = len(whole)
+        if not any(value.__class__ is MappedArray for value in among):
             return _made(getattr(H, name)(*seen), lambda one: at(level, repeated(H.asarray(one), count)))
+        if total is not None and not at_once():  # in backward from outside, which may want the sum only
+            try:
+                return _later(*total(H, *seen), seen, level, lambda: result(H, seen, count, level).whole)
+            except NotMapped:
+                pass
+        return result(H, seen, count, level)
+
+    def result(H: Any, seen: Sequence[Any], count: int, level: int) -> Any:
         if rule is not None:
             try:
                 return _made(rule(H, *seen), lambda whole: mapped(whole, count, level))
@@ -79,22 +93,30 @@ def _at_once(name: str, rule: Rule | None) -> Kernel:
     return kernel
 
 
+def _later(
+    shape: tuple[int, ...],
+    total: Callable[[], Array],
+    seen: Sequence[Any],
+    level: int,
+    make: Callable[[], Array],
+) -> Summable:
+    """The result of a kernel of which perhaps only the sum over the examples is wanted."""
+    wholes = [value.whole for value in seen if value.__class__ is MappedArray]
+    kinds = {whole.__class__ for whole in wholes}
+    if len(kinds) > 1:
+        raise NotMapped
+    return kind_of(level, kinds.pop(), Summable)(make, total, shape, wholes[0].dtype, len(wholes[0]))
+
+
 def _seen(value: Any, level: int) -> Any:
     """`value` as a rule sees it that is asked about the vmap at `level`: as a single array where it is one for all examples."""
+    if isinstance(value, MappedArray):
+        if value.level != level:
+            return value
+        whole = value.whole
+        return whole[0, ...] if whole.strides[0] == 0 and len(whole) > 1 else MappedArray(whole)
     kind = value.__class__
-    if kind is tuple or kind is list:
-        return kind([_seen(part, level) for part in value])
-    if not isinstance(value, MappedArray) or value.level != level:
-        return value
-    return value.whole[0, ...] if same(value) else MappedArray(value.whole)
-
-
-def _below(seen: Sequence[Any]) -> Backend | None:
-    """The backend that rules compute with where there are vmaps around the one that they are asked about."""
-    for value in mapped_in(seen):
-        if isinstance(value.whole, MappedArray) or value.level:
-            return BACKEND
-    return None
+    return kind([_seen(part, level) for part in value]) if kind is tuple or kind is list else value
 
 
 def _made(result: Any, made: Callable[[Array], MappedArray]) -> Any:

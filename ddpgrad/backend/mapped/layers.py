@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from ...core.errors import NotMapped
 from .array import MappedArray, aligned
-from .rules import RULES, Rule, each, ndim_of, rule
+from .rules import RULES, Rule, each, ndim_of, rule, total
 
 Array = Any
 
@@ -55,6 +56,50 @@ def linear(H: Any, input: Any, weight: Any, bias: Any = None) -> Array:
     return out if bias is None else H.add(*aligned((MappedArray(out), bias)))
 
 
+@total("matmul")
+def _sum_of_products(H: Any, input: Any, other: Any) -> tuple[tuple[int, ...], Callable[[], Array]]:
+    """One large product of matrices side by side: gradients of what all examples share."""
+    if not (input.__class__ is other.__class__ is MappedArray and input.ndim == other.ndim == 2):
+        raise NotMapped
+
+    def product() -> Array:
+        columns = input.whole.swapaxes(1, 2).reshape(-1, input.shape[0])
+        return H.matmul(columns.swapaxes(0, 1), other.whole.reshape(-1, other.shape[1]))
+
+    return (input.shape[0], other.shape[1]), product
+
+
+@rule("convolution_weight")
+def _convolution_weight(
+    H: Any, grad: Any, input: Any, shape: Any, stride: Any, padding: Any, dilation: Any, groups: int
+) -> Array:
+    """A product of gradients and patches of the images."""
+    if groups != 1 or grad.ndim != 4:
+        raise NotMapped
+    kernel = (shape[2:], dilation, padding, stride)
+    if input.__class__ is MappedArray:
+        patches = H.im2col(_images(input), *kernel)
+        patches = MappedArray(patches.reshape((input.count, input.shape[0], *patches.shape[1:])))
+    else:
+        patches = H.im2col(input, *kernel)
+    rows, columns = grad.swapaxes(0, 1), patches.transpose(0, 2, 1)
+    rows = rows.reshape(shape[0], -1)
+    out = matmul(H, rows, columns.reshape(rows.shape[1], -1))
+    return out.reshape(-1, *shape)
+
+
+@total("convolution_weight")
+def _sum_of_convolutions(H: Any, grad: Any, input: Any, shape: Any, *options: Any) -> Any:
+    if grad.__class__ is not MappedArray or input.__class__ is not MappedArray:
+        raise NotMapped
+    return tuple(shape), lambda: H.convolution_weight(_images(grad), _images(input), shape, *options)
+
+
+def _images(array: MappedArray) -> Array:
+    """The images (N, ...) of all examples."""
+    return array.whole.reshape((array.count * array.shape[0], *array.shape[1:]))
+
+
 def _leading(name: str, arrays: int, alike: int = 1) -> Rule:
     """The rule of a kernel that lets dimensions lead.
 
@@ -98,7 +143,7 @@ def _joined(name: str) -> Rule:
         if name == "convolution_input":
             weight, shape, *options = others
             others = (weight, (count * shape[0], *shape[1:]), *options)
-        out = getattr(H, name)(input.whole.reshape((count * n, *input.shape[1:])), *others)
+        out = getattr(H, name)(_images(input), *others)
         if isinstance(out, tuple):
             raise NotMapped
         return out.reshape((count, n, *out.shape[1:]))

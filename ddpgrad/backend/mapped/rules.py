@@ -17,9 +17,14 @@ RULES: dict[str, Rule] = {}
 A rule that does not know how raises NotMapped: the kernel then runs for each example.
 """
 
+TOTALS: dict[str, Callable[..., tuple[tuple[int, ...], Callable[[], Any]]]] = {}
+"""Kernel name -> total(H, *args): the shape of one result, and a function that gives the sum of all without computing each."""
 
 rule = decorator_for(RULES)
 """Makes the decorated function the rule of kernels."""
+
+total = decorator_for(TOTALS)
+"""Makes the decorated function the total of kernels."""
 
 
 def each(values: Iterable[Any], count: int) -> list[Any]:

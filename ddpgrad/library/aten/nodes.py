@@ -29,17 +29,17 @@ class ToldNode(OpNode):
             self.__class__ = shown
         return self
 
-    def apply(self, grad: Any, F: Any) -> Sequence[Any]:
+    def apply(self, grad: Any, F: Any, edges: Sequence[Edge] | None = None) -> Sequence[Any]:
         if isinstance(grad, Tensor) or (
             isinstance(grad, (tuple, list)) and any(isinstance(g, Tensor) for g in grad)
         ):
-            return super().apply(grad, VOCABULARY)
+            return super().apply(grad, VOCABULARY, edges)
         grads = (
             tuple(None if g is None else wrap(g) for g in grad)
             if isinstance(grad, (tuple, list))
             else wrap(grad)
         )
-        return [g if g is None else g._array for g in super().apply(grads, VOCABULARY)]
+        return [g if g is None else g._array for g in super().apply(grads, VOCABULARY, edges)]
 
     def replace_output(self, target: Tensor) -> None:
         """What is kept is the output itself, whatever memory it lies in."""

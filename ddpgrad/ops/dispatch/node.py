@@ -32,6 +32,7 @@ class OpNode(Node):
 
     __slots__ = ("_counters", "_edges_of_kept", "_kept", "_versions", "op")
 
+    prunes = True
     materialize_grads = False  # a rule of several outputs sees None for those that no gradient reached
 
     op: Op
@@ -61,7 +62,8 @@ class OpNode(Node):
         known = {"shape": self.shape, **dict(kept)}
         return say(*[known[name] for name in self.op.named_by])
 
-    def apply(self, grad: Any, F: Any) -> Sequence[Any]:
+    def apply(self, grad: Any, F: Any, edges: Sequence[Edge] | None = None) -> Sequence[Any]:
+        """As `Node.apply`. edges: the node's own, but for those that no gradient is wanted for."""
         kept = self._kept
         if kept is None:
             raise GraphError(
@@ -88,10 +90,12 @@ class OpNode(Node):
             first = dtype[0] if dtype.__class__ is tuple else dtype  # several outputs have a dtype each
             if first.kind == "c":
                 rule = partial(_conjugated, rule)
+        if edges is None:
+            edges = self.edges
         try:
-            return rule(F, grad, kept, self.edges)
+            return rule(F, grad, kept, edges)
         except NotMapped:
-            return for_each_example(rule, F, grad, kept, self.edges)
+            return for_each_example(rule, F, grad, kept, edges)
 
     def entry(self, grad: Any, F: Any, edges: Sequence[Edge]) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         op, dtype = self.op, self.dtype

@@ -45,12 +45,12 @@ class PackedOpNode(OpNode):
     def _packed(self, i: int, k: int | None, value: Any, pack: Pack, unpack: Unpack) -> Any:
         return packed(tensor_kept(self, i, k, value), pack, unpack) if _is_array(value) else value
 
-    def apply(self, grad: Any, F: Any) -> Sequence[Any]:
+    def apply(self, grad: Any, F: Any, edges: Sequence[Edge] | None = None) -> Sequence[Any]:
         kept = self._kept
         if kept is not None:
             self._kept = tuple([_unpacked(value) for value in kept])
         try:
-            return super().apply(grad, F)
+            return super().apply(grad, F, edges)
         finally:
             self._kept = kept
 
