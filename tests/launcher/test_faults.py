@@ -190,6 +190,36 @@ def test_works_and_messages_are_waited_for_in_any_order_and_by_any_thread(ddprun
     assert result.out.count("well") == 2
 
 
+LOST = """
+import time
+import ddpgrad as torch, ddpgrad.distributed as dist
+dist.init_process_group()
+rank, last = dist.get_rank(), {last}
+if rank == 0:
+    for tag in range(5): work = dist.isend(torch.ones({size}), 1, tag=tag)
+elif last: dist.recv(torch.ones({size}), 0, tag=2)
+if rank == last: time.sleep(1.5)
+"""
+
+
+@pytest.mark.parametrize(
+    ("mode", "last", "size"),
+    thinned(
+        [(mode, *way) for mode, way in product(MODES, ((0, 3), (1, 3), (0, 30_000)))],
+        ("processes",),
+        ("debug", 1),
+    ),
+)
+def test_messages_that_nobody_receives_are_told_of(ddprun, mode, last, size, request):
+    if mode == "mpi":
+        request.getfixturevalue("mpiexec")
+    result = ddprun.run("-n", "2", *MODES[mode], ddprun.script(LOST.format(last=last, size=size), prelude=""))
+    assert result.code == 0, result.err
+    assert "RuntimeWarning: messages were sent that nobody received" in result.err
+    assert f"to rank 1 from rank 0: send(dst=1, tag=0) of float32[{size}] at script.py:7" in result.err
+    assert ("tag=2" in result.err) is (last == 0)
+
+
 @pytest.mark.parametrize("way", thinned(["raise ValueError", "sys.exit"], "sys.exit"))
 def test_an_endless_message_is_cut_and_still_understood(ddprun, way):
     result = ddprun.run("-n", "2", ddprun.script(f"\nif rank == 1: {way}('x' * 3_000_000)\nwait()\n"))

@@ -248,6 +248,21 @@ def blaming(error: _E, ranks: Iterable[int]) -> _E:
     return error
 
 
+def lost(messages: Sequence[tuple[int, int, Sequence[str]]]) -> str:
+    """What to say of messages that were never received: of each the target, the source and the sender's call."""
+    lines = [
+        f"  to rank {target} from rank {source}: {describe(fields)}" for target, source, fields in messages
+    ]
+    more = [f"  and {len(lines) - 3} more"] if len(lines) > 3 else []
+    return "\n".join(
+        [
+            "messages were sent that nobody received; each send needs a recv in the program of its target:",
+            *lines[:3],
+            *more,
+        ]
+    )
+
+
 def deadlock(waiting: Mapping[int, Sequence[str]], seconds: float = 0.0) -> StallError:
     """The error for ranks of one process that all wait for something none of them will do, or has done in `seconds`."""
     what = f"has gone on within {seconds:g} seconds" if seconds else "can go on"

@@ -23,7 +23,11 @@ class LocalTransport(Transport):
         super().__init__(launch, timeout)
         self._letters = Letters(launch.world_rank)
 
+    def close(self) -> None:
+        self._letters.warn_of_lost()
+
     def release(self) -> bool:
+        self.close()
         return True
 
     def send(self, message: Message) -> Delivery:

@@ -7,6 +7,7 @@ first; the sender of a longer one waits for its receiver.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -127,6 +128,17 @@ class Letters:
                 return receiving
         self._wanted.setdefault(message.target, []).append(receiving)
         return receiving
+
+    def warn_of_lost(self) -> None:
+        """At the end of this process's ranks: say which messages nobody has received."""
+        lost = [sending.message for sent in self._sent.values() for sending in sent]
+        self._sent.clear()
+        if lost:
+            warnings.warn(
+                guard.lost([(self._name(m.target), self._name(m.source), m.fields) for m in lost]),
+                RuntimeWarning,
+                2,
+            )
 
     def _deliver(self, sending: Delivery, receiving: Delivery) -> None:
         sent, into = sending.message, receiving.message

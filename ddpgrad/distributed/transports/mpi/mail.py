@@ -90,6 +90,13 @@ class MpiMail:
         self._requests.clear()
         self._incoming.clear()
 
+    def take_what_is_left(self) -> None:
+        """Hand over what was sent here and nobody has asked for, without the data. All others have ended, this has closed."""
+        while (message := self._comm.Improbe(tag=_HEADER_TAG)) is not None:
+            header = np.zeros((), _HEADER)
+            message.Recv(header.reshape(1).view(np.uint8))
+            self._letters.send(_announced(header, np.empty(0, np.uint8)), owned=True)
+
     def free(self) -> None:
         """Drop what was sent here and not received, and give the communicator back. All others have left."""
         status = self._mpi.Status()
@@ -141,13 +148,17 @@ class MpiMail:
             data = np.empty(int(header["nbytes"]), np.uint8)
             for start in range(0, data.size, _PIECE):
                 yield from self._arrive(proc, data[start : start + _PIECE], _DATA_TAG)
-            fields = guard.decode(header["text"][: int(header["length"])].tobytes())
-            source, target, tag = (int(header[name]) for name in ("source", "target", "tag"))
-            message = Message(data, source, target, tag, fields, (fields[1], int(header["size"])))
-            self._letters.send(message, owned=True)
+            self._letters.send(_announced(header, data), owned=True)
 
     def _arrive(self, proc: int, part: np.ndarray, tag: int) -> Iterator[None]:
         request = self._requests[proc] = self._comm.Irecv(part, source=proc, tag=tag)
         while not request.Test():
             yield
         self._requests.pop(proc, None)
+
+
+def _announced(header: np.ndarray, data: np.ndarray) -> Message:
+    """The message that `header` tells of."""
+    fields = guard.decode(header["text"][: int(header["length"])].tobytes())
+    source, target, tag = (int(header[name]) for name in ("source", "target", "tag"))
+    return Message(data, source, target, tag, fields, (fields[1], int(header["size"])))

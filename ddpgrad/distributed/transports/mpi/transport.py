@@ -131,6 +131,8 @@ class MpiTransport(Transport):
         self._say_farewell(FINISHED, self.launch.world_rank(self.ranks.start), "has finished its program")
         # MPI ends when all processes have ended; what is sent meanwhile must be received.
         self._roll_call.receive_farewells(self.timeout)
+        self._mail.take_what_is_left()
+        self._letters.warn_of_lost()
         self.failure = DistributedError("the ranks of this process have ended their use of MPI")
 
     def release(self) -> bool:

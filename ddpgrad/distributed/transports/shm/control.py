@@ -130,6 +130,14 @@ class Control:
         """Reserve a part of the sparse bytes now, instead of a bus error at the first write."""
         segments.take(self._file, start, size)
 
+    def is_touched(self, start: int, size: int) -> bool:
+        """Whether a part of the sparse bytes may have been written to."""
+        return segments.is_touched(self._file, start, size)
+
+    def has_finished(self, proc: int) -> bool:
+        """Whether the ranks of process `proc` have ended well."""
+        return self._word(proc, _STATE) == _FINISHED
+
     def _meet(self, job: str, timeout: float) -> None:
         """Wait until all processes have the page; then nobody needs its name."""
         words = self._words

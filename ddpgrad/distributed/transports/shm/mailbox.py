@@ -53,6 +53,7 @@ class Mailbox:
         self._meanwhile = meanwhile
         self._outgoing: dict[int, tuple[deque[Delivery], Iterator[None]]] = {}
         self._incoming: dict[int, Iterator[None]] = {}
+        self._begun: dict[int, deque[int]] = {}  # by the ring, where messages begin that may not be read yet
         self.moving = threading.Lock()
 
     def send(self, message: Message) -> Delivery:
@@ -63,6 +64,7 @@ class Mailbox:
             if start not in self._outgoing:
                 self._control.take(start, _RING)
                 queue: deque[Delivery] = deque()
+                self._begun[start] = deque()
                 self._outgoing[start] = queue, self._writing(start, queue)
             queue, writing = self._outgoing[start]
             queue.append(sending)
@@ -115,6 +117,28 @@ class Mailbox:
             finally:
                 self.moving.release()
 
+    def take_what_is_left(self) -> None:
+        """At the end: hand over what nobody has asked for, sent from here too, where its target has ended already."""
+        launch, others = (
+            self._launch,
+            [r for r in range(self._launch.world_size) if r not in self._launch.ranks],
+        )
+        with self.moving:
+            self._move()
+            for target, source in ((target, source) for target in launch.ranks for source in others):
+                start = self._start(source, target)
+                if start not in self._incoming and self._control.is_touched(start, _RING):
+                    next(self._reading(start, source, target))
+            for start, (queue, _) in self._outgoing.items():
+                source, target = divmod((start - self._control.sparse) // _RING, launch.world_size)
+                owner = next(proc for proc in range(launch.procs) if target in launch.block(proc))
+                read = self._words[(start + _TAIL) // 8]
+                unread = [begun for begun in self._begun[start] if begun >= read]
+                if unread and self._control.has_finished(owner):
+                    next(self._reading(start, source, target, unread[0]))
+                for sending in queue:  # the rest of it will never be written
+                    self._letters.send(sending.message, owned=True)
+
     def _move(self) -> None:
         for _, writing in self._outgoing.values():
             next(writing)
@@ -130,7 +154,10 @@ class Mailbox:
         while True:
             while not queue:
                 yield
-            sending = queue[0]
+            sending, begun = queue[0], self._begun[start]
+            begun.append(head)
+            while begun[0] < self._words[(start + _TAIL) // 8]:
+                begun.popleft()
             for part in (_header(sending.message), sending.message.array.view(np.uint8).data):
                 at = 0
                 while at < len(part):
@@ -149,9 +176,8 @@ class Mailbox:
             queue.popleft()
             sending.done = True
 
-    def _reading(self, start: int, source: int, target: int) -> Iterator[None]:
+    def _reading(self, start: int, source: int, target: int, tail: int = 0) -> Iterator[None]:
         """Hand over the messages of one ring as they come; yields when there is nothing to read."""
-        tail = 0
         header = bytearray(_HEADER.size)
         while True:
             data = np.empty(0, np.uint8)

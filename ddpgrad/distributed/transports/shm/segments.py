@@ -107,6 +107,14 @@ def open_again(path: str) -> int:
     return os.open(path, _OPEN_FLAGS)
 
 
+def is_touched(handle: int, start: int, size: int) -> bool:
+    """Whether a part of a segment may have been written to. Reading it would take memory for it."""
+    try:
+        return os.lseek(handle, start, os.SEEK_DATA) < start + size
+    except OSError:  # from there on there is nothing
+        return False
+
+
 def reserve(path: str, start: int, size: int) -> None:
     """Take memory for a part of a segment now, instead of a bus error at the first write.
 

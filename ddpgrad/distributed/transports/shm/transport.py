@@ -151,6 +151,8 @@ class ShmTransport(Transport):
 
     def close(self) -> None:
         if self.failure is None:
+            self._mailbox.take_what_is_left()
+            self._letters.warn_of_lost()
             self.failure = DistributedError("the ranks of this process have ended their use of shared memory")
             self.control.finish()
 
