@@ -145,6 +145,13 @@ def _after(future: Future[T], callback: Callable[[Future[T]], S]) -> S:
     return callback(future)
 
 
+def finished(value: T) -> Future[T]:
+    """A future whose value is there."""
+    future = Future[T]()
+    future.set_result(value)
+    return future
+
+
 def collect_all(futures: Sequence[Future[Any]]) -> Future[list[Future[Any]]]:
     """A future of all `futures`, done when all of them are."""
 

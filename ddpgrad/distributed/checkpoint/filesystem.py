@@ -20,7 +20,7 @@ from typing import Any
 from ...core.errors import CheckpointError
 from ...core.tensor import Tensor
 from ...files.serialization import save
-from ...futures import Future
+from ...futures import Future, finished
 from ...launcher.checkpoint.store import sync_folder
 from . import metadata_file
 from .filesystem_reader import FileSystemReader
@@ -155,9 +155,7 @@ class _FileSystemWriter(InFolder, StorageWriter):
                 written = list(pool.map(lambda file: self._write_file(planner, *file), files))
         else:
             written = [self._write_file(planner, *file) for file in files]
-        future = Future[list[WriteResult]]()
-        future.set_result([result for results in written for result in results])
-        return future
+        return finished([result for results in written for result in results])
 
     def _write_file(self, planner: SavePlanner, name: str, items: Sequence[WriteItem]) -> list[WriteResult]:
         path = self.fs.concat_path(self.path, name)

@@ -9,16 +9,16 @@ import uuid
 from collections.abc import Iterator
 from typing import Any
 
-from ...autograd.grad_mode import no_grad
 from ...core.errors import CheckpointError
 from ...files.serialization import load
-from ...futures import Future
+from ...futures import Future, finished
 from ...launcher.checkpoint.manifest import MANIFEST
 from . import metadata_file
 from .blocks import narrow_tensor_by_index
 from .folder import FileSystem, InFolder, Name, _StorageInfo
 from .metadata import Metadata, StorageMeta
 from .planner import LoadItemType, LoadPlan, LoadPlanner, ReadItem
+from .planner_helpers import fill
 from .storage import StorageReader
 from .utils import _create_file_view
 
@@ -90,11 +90,8 @@ class FileSystemReader(InFolder, StorageReader):
             with self._opened(path) as stream:
                 for stored, alike in _by_place(items, self.storage_data):
                     self._read(stream, stored, alike, planner)
-        future = Future[None]()
-        future.set_result(None)
-        return future
+        return finished(None)
 
-    @no_grad()
     def _read(self, stream: Any, stored: _StorageInfo, items: list[ReadItem], planner: LoadPlanner) -> None:
         """Give the planner what lies at one place, of which `items` want parts."""
         view = _create_file_view(stream, stored.offset, stored.length)
@@ -106,14 +103,7 @@ class FileSystemReader(InFolder, StorageReader):
         whole = load(view, map_location="cpu", weights_only=True)  # type: ignore[arg-type]
         for item in items:
             tensor = narrow_tensor_by_index(whole, item.storage_offsets, item.lengths)
-            target = planner.resolve_tensor(item).detach()
-            if target.size() != tensor.size():
-                raise CheckpointError(
-                    f"{item.storage_index} of {stored.relative_path} has the shape {list(tensor.shape)} there; the planner gave "
-                    f"a tensor of {list(target.shape)} for it"
-                )
-            target.copy_(tensor)
-            planner.commit_tensor(item, target)
+            fill(planner, item, tensor, stored.relative_path)
 
     def _by_file(self, plan: LoadPlan) -> dict[str, list[ReadItem]]:
         files: dict[str, list[ReadItem]] = {}

@@ -6,13 +6,12 @@ import argparse
 import os
 from typing import Any
 
-from ...autograd.grad_mode import no_grad
 from ...core import environment
 from ...core.errors import CheckpointError
 from ...core.size import Size
 from ...core.tensor import Tensor
 from ...files.serialization import load, save
-from ...futures import Future
+from ...futures import Future, finished
 from ...ops.creation.factories import empty
 from ..collectives import broadcast
 from ..messages import all_gather_object, broadcast_object_list
@@ -23,6 +22,7 @@ from .filesystem import FileSystemReader, FileSystemWriter
 from .metadata import ChunkStorageMetadata, Metadata, TensorProperties, TensorStorageMetadata
 from .nested import flatten_state_dict
 from .planner import LoadItemType, LoadPlan, LoadPlanner, ReadItem
+from .planner_helpers import fill
 from .state_dict_loader import _load_state_dict
 from .state_dict_saver import _save_state_dict
 from .storage import StorageReader
@@ -76,10 +76,9 @@ class BroadcastingTorchSaveReader(StorageReader):
         for key in sorted({key for each in keys for key in each}):
             whole = self._given(key, state)
             for item in wanted.get(key, ()):
-                _fill(item, whole, planner)
-        future = Future[None]()
-        future.set_result(None)
-        return future
+                block = narrow_tensor_by_index(whole, item.storage_offsets, item.lengths)
+                fill(planner, item, block, self.checkpoint_id)
+        return finished(None)
 
     def _given(self, key: str, state: dict[str, Any]) -> Tensor:
         """The tensor `key` in the `state` that the coordinator has, on all ranks."""
@@ -98,16 +97,6 @@ class BroadcastingTorchSaveReader(StorageReader):
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id: Name) -> bool:
         return os.path.isfile(checkpoint_id)
-
-
-@no_grad()
-def _fill(item: ReadItem, whole: Tensor, planner: LoadPlanner) -> None:
-    tensor = narrow_tensor_by_index(whole, item.storage_offsets, item.lengths)
-    target = planner.resolve_tensor(item).detach()
-    if target.size() != tensor.size():
-        raise CheckpointError(f"req {item.storage_index} mismatch sizes, {target.size()} vs {tensor.size()}")
-    target.copy_(tensor)
-    planner.commit_tensor(item, target)
 
 
 class DynamicMetaLoadPlanner(DefaultLoadPlanner):

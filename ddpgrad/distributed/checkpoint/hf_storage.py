@@ -10,14 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ...autograd.grad_mode import no_grad
 from ...backend.dtype import DType
 from ...core.errors import CheckpointError
 from ...core.size import Size
 from ...core.tensor import Tensor
 from ...files import tensor_file
 from ...files.safetensors import safe_open, save_file
-from ...futures import Future
+from ...futures import Future, finished
 from ...ops.creation.factories import empty
 from . import exchange
 from .filesystem import FileSystemReader, FileSystemWriter, SerializationFormat, on_host
@@ -31,6 +30,7 @@ from .metadata import (
     TensorStorageMetadata,
 )
 from .planner import LoadPlan, LoadPlanner, SavePlan, SavePlanner, WriteItem
+from .planner_helpers import fill
 from .storage import WriteResult
 
 SUFFIX = ".safetensors"
@@ -162,23 +162,14 @@ class HuggingFaceStorageReader(FileSystemReader):
     def prepare_local_plan(self, plan: LoadPlan) -> LoadPlan:
         return plan
 
-    @no_grad()
     def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Future[None]:
         for file, items in self._by_file(plan).items():
             opened = safe_open(file)
             for item in items:
                 spans = zip(item.storage_offsets, item.lengths, strict=True)
                 tensor = opened.get_slice(item.storage_index.fqn)[tuple(slice(a, a + n) for a, n in spans)]
-                target = planner.resolve_tensor(item).detach()
-                if target.size() != tensor.size():
-                    raise CheckpointError(
-                        f"req {item.storage_index} mismatch sizes {target.size()} vs {tensor.size()}"
-                    )
-                target.copy_(tensor)
-                planner.commit_tensor(item, target)
-        future = Future[None]()
-        future.set_result(None)
-        return future
+                fill(planner, item, tensor, file)
+        return finished(None)
 
 
 def consolidate_safetensors_files(

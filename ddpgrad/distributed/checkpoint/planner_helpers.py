@@ -6,6 +6,8 @@ import io
 from collections.abc import Sequence
 from typing import Any
 
+from ...autograd.grad_mode import no_grad
+from ...core.errors import CheckpointError
 from ...core.size import Size
 from ...core.tensor import Tensor
 from ...ops.creation.factories import empty_like
@@ -19,7 +21,7 @@ from .metadata import (
     TensorProperties,
     TensorStorageMetadata,
 )
-from .planner import LoadItemType, ReadItem, TensorWriteData, WriteItem, WriteItemType
+from .planner import LoadItemType, LoadPlanner, ReadItem, TensorWriteData, WriteItem, WriteItemType
 
 
 def _create_write_items(fqn: str, object: Any) -> list[WriteItem]:
@@ -130,3 +132,16 @@ def bytes_of(value: Any) -> io.BytesIO:
     written = io.BytesIO()
     save(value, written)
     return written
+
+
+@no_grad()
+def fill(planner: LoadPlanner, item: ReadItem, block: Tensor, where: Any) -> None:
+    """Copy `block`, which was read of `where`, into the tensor that the planner has for it."""
+    target = planner.resolve_tensor(item).detach()
+    if target.size() != block.size():
+        raise CheckpointError(
+            f"{item.storage_index} of {where} has the shape {list(block.shape)} there; the planner gave a tensor of "
+            f"{list(target.shape)} for it"
+        )
+    target.copy_(block)
+    planner.commit_tensor(item, target)

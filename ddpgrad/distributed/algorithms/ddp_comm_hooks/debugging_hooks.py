@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from ....futures import Future
+from ....futures import Future, finished
 from ...ddp.comm_hooks import GradBucket
 
 
 def noop_hook(_: Any, bucket: GradBucket) -> Future[Any]:
     """The bucket as it is on this rank."""
-    future: Future[Any] = Future()
-    future.set_result(bucket.buffer())
-    return future
+    return finished(bucket.buffer())

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ....futures import Future
+from ....futures import Future, finished
 from ...ddp.comm_hooks import GradBucket
 from ...process_group import ProcessGroup, new_subgroups
 from .default_hooks import allreduce_hook
@@ -43,9 +43,7 @@ def post_localSGD_hook(state: PostLocalSGDState, bucket: GradBucket) -> Future[A
         state.maybe_increase_iter(bucket)
         return allreduce_hook(state.process_group, bucket)
     if not state.post_local_gradient_allreduce:
-        own: Future[Any] = Future()
-        own.set_result(bucket.buffer())
-        return own
+        return finished(bucket.buffer())
     if state.subgroup is None:
         state.subgroup, _ = new_subgroups()
     return allreduce_hook(state.subgroup, bucket)
