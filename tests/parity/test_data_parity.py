@@ -82,64 +82,6 @@ def test_collate_maps():
     assert found[0] == found[1]
 
 
-def stream(data):
-    """An iterable dataset of the library `data`."""
-    return type("Stream", (data.IterableDataset,), {"__iter__": lambda self: iter(range(3))})()
-
-
-# What both libraries refuse, and with which exception.
-MISTAKES = {
-    "sizes of tensors": lambda t, d: d.TensorDataset(t.ones(2), t.ones(3)),
-    "stack of nothing": lambda t, d: d.StackDataset(),
-    "stack of both": lambda t, d: d.StackDataset(range(2), a=range(2)),
-    "stack of lengths": lambda t, d: d.StackDataset(range(2), range(3)),
-    "concat of nothing": lambda t, d: d.ConcatDataset([]),
-    "concat of iterable": lambda t, d: d.ConcatDataset([stream(d)]),
-    "concat below": lambda t, d: d.ConcatDataset([range(3)])[-4],
-    "concat above": lambda t, d: d.ConcatDataset([range(3)])[3],
-    "chain of lists": lambda t, d: list(d.ChainDataset([range(3)])),
-    "no getitem": lambda t, d: d.Dataset()[0],
-    "no length": lambda t, d: len(d.DataLoader(stream(d))),
-    "split sum": lambda t, d: d.random_split(range(3), [1, 1]),
-    "split fraction": lambda t, d: d.random_split(range(3), [1.5, -0.5]),
-    "replacement": lambda t, d: d.RandomSampler(range(3), replacement=1),
-    "num_samples": lambda t, d: d.RandomSampler(range(3), num_samples=0),
-    "empty random": lambda t, d: d.RandomSampler([]),
-    "weights": lambda t, d: d.WeightedRandomSampler([[0.5]], 1),
-    "weighted count": lambda t, d: d.WeightedRandomSampler([0.5], True),
-    "batch size": lambda t, d: d.BatchSampler(range(3), 0, False),
-    "drop_last": lambda t, d: d.BatchSampler(range(3), 1, 1),
-    "shuffle and sampler": lambda t, d: d.DataLoader(range(3), shuffle=True, sampler=[0]),
-    "batch_sampler": lambda t, d: d.DataLoader(range(3), batch_size=2, batch_sampler=[[0]]),
-    "single and drop_last": lambda t, d: d.DataLoader(range(3), batch_size=None, drop_last=True),
-    "iterable and shuffle": lambda t, d: d.DataLoader(stream(d), shuffle=True),
-    "iterable and sampler": lambda t, d: d.DataLoader(stream(d), sampler=[0]),
-    "workers": lambda t, d: d.DataLoader(range(3), num_workers=-1),
-    "timeout": lambda t, d: d.DataLoader(range(3), timeout=-1),
-    "prefetch": lambda t, d: d.DataLoader(range(3), prefetch_factor=2),
-    "persistent": lambda t, d: d.DataLoader(range(3), persistent_workers=True),
-    "context": lambda t, d: d.DataLoader(range(3), num_workers=1, multiprocessing_context="no"),
-    "context type": lambda t, d: d.DataLoader(range(3), num_workers=1, multiprocessing_context=1),
-    "context alone": lambda t, d: d.DataLoader(range(3), multiprocessing_context="spawn"),
-    "changed": lambda t, d: setattr(d.DataLoader(range(3)), "sampler", None),
-    "unknown type": lambda t, d: d.default_collate([object()]),
-    "unequal": lambda t, d: d.default_collate([[1], [1, 2]]),
-    "shapes": lambda t, d: d.default_collate([t.ones(1), t.ones(2)]),
-    "rank": lambda t, d: d.DistributedSampler(range(3), 2, 2),
-    "no group": lambda t, d: d.DistributedSampler(range(3)),
-}
-
-
-@pytest.mark.parametrize("name", MISTAKES)
-def test_mistakes_raise_the_same(name):
-    kinds = []
-    for lib in (torch, ddpgrad):
-        with pytest.raises(Exception) as caught:
-            MISTAKES[name](lib, lib.utils.data)
-        kinds.append(caught.type)
-    assert issubclass(kinds[1], kinds[0]), f"PyTorch raises {kinds[0].__name__}, ddpgrad {kinds[1].__name__}"
-
-
 def test_subset_asks_for_both_methods():
     for data in (torch.utils.data, ddpgrad.utils.data):
         half = type("Half", (data.Subset,), {"__getitem__": lambda self, index: 0})

@@ -48,18 +48,6 @@ def test_function(case: str) -> None:
     agree(program, 1e-5)
 
 
-@pytest.mark.parametrize("name", ["softmax", "softmin", "log_softmax"])
-def test_the_dimension_of_softmax_that_is_not_given(name: str) -> None:
-    for shape in ((3,), (3, 4), (2, 3, 4), (2, 3, 2, 2)):
-        values = _values(*shape)
-
-        def program(t: Any, values: np.ndarray = values) -> Any:
-            with pytest.warns(UserWarning, match="Implicit dimension choice"):
-                return getattr(t.nn.functional, name)(t.tensor(values))
-
-        agree(program)
-
-
 EMBEDDINGS: dict[str, Callable[[Any], Any]] = {
     "padding": lambda n: n.Embedding(7, 3, padding_idx=-2),
     "max-norm": lambda n: n.Embedding(7, 3, max_norm=1.0, norm_type=1.0),
@@ -134,10 +122,6 @@ def test_lazy_layers_become_ordinary_ones() -> None:
     assert fresh.weight.shape == (3, 5)
     with pytest.raises(RuntimeError, match="uninitialized"):
         ddpgrad.nn.LazyLinear(3).weight.shape  # noqa: B018
-
-
-def test_sparse_initial_values() -> None:
-    agree(lambda t: t.nn.init.sparse_(t.empty(10, 4), 0.3))
 
 
 BAGS: list[Any] = [

@@ -9,6 +9,7 @@ import io
 import os
 import pickle
 import tempfile
+import warnings
 import zipfile
 from typing import Any
 
@@ -204,10 +205,76 @@ places = {"cuda.amp.grad_scaler": "GradScaler", "cuda.amp.autocast_mode": "autoc
 places = {"distributed": "DistributedSampler", "dataloader": "DataLoader default_collate", "_utils.pin_memory": "pin_memory", "sampler": "Sampler", "dataset": "Dataset"}; [callable(getattr(importlib.import_module(f"{torch.__name__}.utils.data.{place}"), name)) for place, names in places.items() for name in names.split()]
 m = nn.modules; [kind.__name__ for kind in (m.loss.TripletMarginLoss, m.activation.MultiheadAttention, m.rnn.LSTMCell, m.conv.LazyConv2d, m.linear.LazyLinear, m.Conv2d)]
 state = nn.DataParallel(nn.Sequential(nn.Linear(1, 1))).state_dict(); nn.modules.utils.consume_prefix_in_state_dict_if_present(state, "module."); [list(state), list(state._metadata)]
+F.conv2d(torch.zeros(1, 3, 5, 5), torch.zeros(2, 4, 3, 3))
+F.conv1d(torch.zeros(1, 3, 5, 5), torch.zeros(2, 3, 3))
+F.conv1d(torch.zeros(1, 3, 2), torch.zeros(2, 3, 3))
+F.conv1d(torch.zeros(1, 3, 5), torch.zeros(2, 3, 3), torch.zeros(3))
+F.conv1d(torch.zeros(1, 3, 5), torch.zeros(2, 3, 3, dtype=torch.float64))
+F.conv1d(torch.zeros(1, 3, 5), torch.zeros(2, 3, 3), stride=2, padding="same")
+nn.Conv2d(3, 3, 3, stride=2, padding="same")
+nn.Conv2d(3, 3, 3, groups=2)
+nn.Conv2d(3, 3, 3, padding_mode="mirror")
+nn.ConvTranspose2d(3, 3, 3, padding_mode="reflect")
+F.conv_transpose1d(torch.zeros(1, 3, 5), torch.zeros(3, 2, 3), output_padding=1)
+F.max_pool2d(torch.zeros(1, 3, 5, 5), 2, padding=2)
+F.avg_pool2d(torch.zeros(1, 3, 2, 2), 3)
+F.avg_pool2d(torch.zeros(1, 3, 4, 4), 2, divisor_override=0)
+F.max_unpool1d(torch.zeros(1, 1, 2), torch.tensor([[[0, 9]]]), 2)
+F.pad(torch.zeros(1, 3, 4), (4, 0), "reflect")
+F.pad(torch.zeros(1, 3, 4), (5, 0), "circular")
+F.pad(torch.zeros(1, 3, 4), (1, 0), "mirror")
+F.fold(torch.zeros(1, 4, 3), (3, 3), 2)
+F.interpolate(torch.zeros(1, 1, 4), 3, 2.0)
+F.interpolate(torch.zeros(1, 1, 4), 3, align_corners=True)
+F.interpolate(torch.zeros(1, 1, 4), 3, mode="bilinear")
+F.grid_sample(torch.zeros(1, 1, 4, 4), torch.zeros(2, 1, 1, 2), align_corners=False)
+F.pixel_shuffle(torch.zeros(1, 3, 4, 4), 2)
+warnings.simplefilter("error"); [told(f, torch.rand(1)) for f in (F.softmax, F.softmin, F.log_softmax)]
+[[f(torch.rand(shape)) for shape in ((3,), (3, 4), (2, 3, 4), (2, 3, 2, 2))] for f in (F.softmax, F.softmin, F.log_softmax)]
+nn.init.sparse_(torch.empty(10, 4), 0.3)
+data.TensorDataset(torch.ones(2), torch.ones(3))
+data.StackDataset()
+data.StackDataset(range(2), a=range(2))
+data.StackDataset(range(2), range(3))
+data.ConcatDataset([])
+data.ConcatDataset([data.ChainDataset([])])
+data.ConcatDataset([range(3)])[-4]
+data.ConcatDataset([range(3)])[3]
+list(data.ChainDataset([range(3)]))
+data.Dataset()[0]
+len(data.DataLoader(type("Stream", (data.IterableDataset,), {"__iter__": lambda self: iter(range(3))})()))
+data.random_split(range(3), [1, 1])
+data.random_split(range(3), [1.5, -0.5])
+data.RandomSampler(range(3), replacement=1)
+data.RandomSampler(range(3), num_samples=0)
+data.RandomSampler([])
+data.WeightedRandomSampler([[0.5]], 1)
+data.WeightedRandomSampler([0.5], True)
+data.BatchSampler(range(3), 0, False)
+data.BatchSampler(range(3), 1, 1)
+data.DataLoader(range(3), shuffle=True, sampler=[0])
+data.DataLoader(range(3), batch_size=2, batch_sampler=[[0]])
+data.DataLoader(range(3), batch_size=None, drop_last=True)
+data.DataLoader(data.ChainDataset([]), shuffle=True)
+data.DataLoader(data.ChainDataset([]), sampler=[0])
+data.DataLoader(range(3), num_workers=-1)
+data.DataLoader(range(3), timeout=-1)
+data.DataLoader(range(3), prefetch_factor=2)
+data.DataLoader(range(3), persistent_workers=True)
+data.DataLoader(range(3), num_workers=1, multiprocessing_context="no")
+data.DataLoader(range(3), num_workers=1, multiprocessing_context=1)
+data.DataLoader(range(3), multiprocessing_context="spawn")
+setattr(data.DataLoader(range(3)), "sampler", None)
+data.default_collate([object()])
+data.default_collate([[1], [1, 2]])
+data.default_collate([torch.ones(1), torch.ones(2)])
+data.DistributedSampler(range(3), 2, 2)
+data.DistributedSampler(range(3))
 """
 PLACES = {
     "nn": "nn",
     "F": "nn.functional",
+    "data": "utils.data",
     "parametrize": "nn.utils.parametrize",
     "grad": "nn.grad",
     "windows": "signal.windows",
@@ -227,7 +294,7 @@ def _answer(line: str, library: Any) -> Any:
         "torch": library,
         "told": _told,
         "lies": _lies,
-        **{m.__name__: m for m in (copy, importlib, io, os, pickle, tempfile, zipfile)},
+        **{m.__name__: m for m in (copy, importlib, io, os, pickle, tempfile, warnings, zipfile)},
     }
     names |= {short: importlib.import_module(f"{library.__name__}.{name}") for short, name in PLACES.items()}
     names["utils"] = library._utils

@@ -193,39 +193,3 @@ def test_half_types_are_summed_in_float32(dtype: str) -> None:
     eps = 2.0**-10 if dtype == "float16" else 2.0**-7
     for expected, found in zip(*results, strict=True):
         np.testing.assert_allclose(found, expected, rtol=2 * eps, atol=2 * eps * np.abs(expected).max())
-
-
-WRONG: dict[str, Callable[[Any, Any], Any]] = {
-    "channels": lambda T, F: F.conv2d(T.zeros(1, 3, 5, 5), T.zeros(2, 4, 3, 3)),
-    "dimensions": lambda T, F: F.conv1d(T.zeros(1, 3, 5, 5), T.zeros(2, 3, 3)),
-    "large-kernel": lambda T, F: F.conv1d(T.zeros(1, 3, 2), T.zeros(2, 3, 3)),
-    "bias": lambda T, F: F.conv1d(T.zeros(1, 3, 5), T.zeros(2, 3, 3), T.zeros(3)),
-    "dtype": lambda T, F: F.conv1d(T.zeros(1, 3, 5), T.zeros(2, 3, 3, dtype=T.float64)),
-    "strided-same": lambda T, F: F.conv1d(T.zeros(1, 3, 5), T.zeros(2, 3, 3), stride=2, padding="same"),
-    "module-same": lambda T, F: T.nn.Conv2d(3, 3, 3, stride=2, padding="same"),
-    "module-groups": lambda T, F: T.nn.Conv2d(3, 3, 3, groups=2),
-    "module-mode": lambda T, F: T.nn.Conv2d(3, 3, 3, padding_mode="mirror"),
-    "transposed-mode": lambda T, F: T.nn.ConvTranspose2d(3, 3, 3, padding_mode="reflect"),
-    "output-padding": lambda T, F: F.conv_transpose1d(T.zeros(1, 3, 5), T.zeros(3, 2, 3), output_padding=1),
-    "pool-padding": lambda T, F: F.max_pool2d(T.zeros(1, 3, 5, 5), 2, padding=2),
-    "pool-size": lambda T, F: F.avg_pool2d(T.zeros(1, 3, 2, 2), 3),
-    "pool-divisor": lambda T, F: F.avg_pool2d(T.zeros(1, 3, 4, 4), 2, divisor_override=0),
-    "unpool-index": lambda T, F: F.max_unpool1d(T.zeros(1, 1, 2), T.tensor([[[0, 9]]]), 2),
-    "reflect-far": lambda T, F: F.pad(T.zeros(1, 3, 4), (4, 0), "reflect"),
-    "circular-far": lambda T, F: F.pad(T.zeros(1, 3, 4), (5, 0), "circular"),
-    "pad-mode": lambda T, F: F.pad(T.zeros(1, 3, 4), (1, 0), "mirror"),
-    "fold-size": lambda T, F: F.fold(T.zeros(1, 4, 3), (3, 3), 2),
-    "interpolate-both": lambda T, F: F.interpolate(T.zeros(1, 1, 4), 3, 2.0),
-    "interpolate-corners": lambda T, F: F.interpolate(T.zeros(1, 1, 4), 3, align_corners=True),
-    "interpolate-mode": lambda T, F: F.interpolate(T.zeros(1, 1, 4), 3, mode="bilinear"),
-    "grid-batch": lambda T, F: F.grid_sample(T.zeros(1, 1, 4, 4), T.zeros(2, 1, 1, 2), align_corners=False),
-    "shuffle": lambda T, F: F.pixel_shuffle(T.zeros(1, 3, 4, 4), 2),
-}
-
-
-@pytest.mark.parametrize("case", WRONG)
-def test_wrong_use_raises_what_pytorch_raises(case: str) -> None:
-    with pytest.raises(Exception) as theirs:
-        WRONG[case](oracle, oracle.nn.functional)
-    with pytest.raises(theirs.type):
-        WRONG[case](ddpgrad, ddpgrad.nn.functional)
