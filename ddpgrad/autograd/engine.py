@@ -69,7 +69,7 @@ def _run(
     previous, mode.enabled = mode.enabled, create_graph
     on_tensors = create_graph or (telling and _wants_tensors(roots, grads))
     vocabulary = tensor_vocabulary() if on_tensors else None
-    looking = crossed[:] if on_tensors else []  # the walk may lead into a vmap
+    looking = crossed[:]  # the walk may lead into a vmap
     mapping.extend(looking)
     walk = (
         Walk(vocabulary, retain_graph)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from heapq import heappop, heappush, heappushpop
 from typing import TYPE_CHECKING, Any
 
+from ..backend.registry import backend_for
 from .accumulate import AccumulateGrad
 
 if TYPE_CHECKING:
@@ -32,12 +33,15 @@ def lean_drain(walk: Walk, F: Any) -> None:
             walk.step(node, F)
             continue
         grad = buffers.pop(node, None)
+        here = F
         if grad.__class__ is not array_type:
-            buffers[node] = grad
-            walk.lean = False
-            walk.step(node, F)
-            continue
-        results = node.apply(grad, F)
+            if not hasattr(grad, "levels"):
+                buffers[node] = grad
+                walk.lean = False
+                walk.step(node, F)
+                continue
+            here = backend_for(grad)  # of the examples of a vmap
+        results = node.apply(grad, here)
         if release:
             node.release()
         for (target, nr), g in zip(node.edges, results):  # noqa: B905
@@ -59,7 +63,7 @@ def lean_drain(walk: Walk, F: Any) -> None:
                     if leaf:
                         owned.add(target)
             else:
-                walk.add(target, nr, g, F, g is not grad and g.base is None)
+                walk.add(target, nr, g, here, g is not grad and g.base is None)
             left = waiting[target] - 1
             if left:
                 waiting[target] = left

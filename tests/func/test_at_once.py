@@ -261,6 +261,22 @@ def test_within_a_vmap_each_example_has_a_gradient_of_its_own():
     assert units.tolist() == x.tolist()  # of a graph that is another vmap's
 
 
+def test_hooks_within_and_anomaly_mode():
+    def hooked(row: Tensor) -> Tensor:
+        out = (row * w).exp()
+        out.register_hook(lambda slope: w.sum() * slope)
+        return out
+
+    with torch.autograd.set_detect_anomaly(True):
+        got = torch.autograd.grad(vmap(hooked)(rows).sum(), [w, rows])
+        assert (
+            torch.autograd.grad(vmap(lambda row: row * w)(rows).sum(), w)[0].tolist() == rows.sum(0).tolist()
+        )
+        with pytest.raises(RuntimeError, match="nan values"):
+            torch.autograd.grad(vmap(lambda row: (row * 0).sqrt() * row * 0)(rows).sum(), rows)
+    close(got, torch.autograd.grad(loop(hooked, (0,))(rows).sum(), [w, rows]))
+
+
 def test_what_was_kept_may_not_be_written_to():
     x = torch.ones(3, 2, requires_grad=True)
     arguments, results = x * 1, vmap(lambda row: row.exp())(x)
@@ -291,6 +307,13 @@ def write_to_new_memory(row: Tensor) -> Tensor:
     return empty.copy_(row) * zeros.sum() + more[:3]
 
 
+def write_by_places(row: Tensor) -> Tensor:
+    out = row * 2
+    out[[0, 2]] = row[:2]
+    out[torch.tensor([0, 1])] += row[1:]
+    return out * row
+
+
 def write_to_a_diagonal(row: Tensor) -> Tensor:
     outer = torch.outer(row, row)
     outer.diagonal().add_(row)
@@ -308,7 +331,7 @@ def write_to_a_diagonal(row: Tensor) -> Tensor:
         pytest.param(lambda row: F.relu(row * 2, inplace=True).exp(), id="relu"),
         pytest.param(lambda row: (row * 2).masked_fill_(row > 0, 0.5) * row, id="masked_fill_"),
         pytest.param(lambda row: (row * 2).as_strided((2,), (1,), 1).exp(), id="as_strided"),
-        write_to_a_part, write_to_new_memory, write_to_a_diagonal,
+        write_to_a_part, write_to_new_memory, write_by_places, write_to_a_diagonal,
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("differentiated", [False, True])

@@ -124,16 +124,16 @@ class MappedArray(Shaped, NDArrayOperatorsMixin):
         return self._of(self.whole.swapaxes(first % self.ndim + 1, second % self.ndim + 1))
 
     def __getitem__(self, index: Any) -> Any:
-        return self._of(self.whole[_behind(index)])
+        return self._of(self.whole[behind(index)])
 
     def __setitem__(self, index: Any, value: Any) -> None:
         if isinstance(value, MappedArray):
             if value.level > self.level:
                 raise NotMapped  # the examples here have no room for those of a vmap within
             if value.level == self.level:
-                ndim = self.whole[_behind(index)].ndim - 1
+                ndim = self.whole[behind(index)].ndim - 1
                 value = value.whole.reshape((value.count,) + (1,) * (ndim - value.ndim) + value.shape)
-        self.whole[_behind(index)] = value
+        self.whole[behind(index)] = value
 
     def _one_by_one(self, *args: Any, **kwargs: Any) -> NoReturn:
         raise NotMapped
@@ -200,10 +200,14 @@ class Summable(MappedArray):
         return self._total()
 
 
-def _behind(index: Any) -> tuple[Any, ...]:
-    """An index of slices, numbers and their like, behind the examples."""
+def behind(index: Any) -> tuple[Any, ...]:
+    """An index that is the same for all examples, behind them. Arrays in it must lie side by side, or NumPy would put their dimensions first."""
     parts = index if index.__class__ is tuple else (index,)
-    if not all(part is None or part is Ellipsis or part.__class__ in (int, slice) for part in parts):
+    places = [i for i, part in enumerate(parts) if not isinstance(part, (slice, type(None), type(Ellipsis)))]
+    arrays = [i for i in places if isinstance(parts[i], bool) or not isinstance(parts[i], int)]
+    if any(isinstance(part, MappedArray) for part in parts) or (
+        arrays and places != list(range(places[0], places[-1] + 1))
+    ):
         raise NotMapped
     return (slice(None), *parts)
 

@@ -6,26 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...core.errors import NotMapped
-from .array import MappedArray, count_of
+from .array import MappedArray, behind, count_of
 from .rules import RULES, Rule, each, later, rule
 
 Array = Any
-
-
-def _parts(index: Any) -> tuple[Any, ...]:
-    return index if index.__class__ is tuple else (index,)
-
-
-def _behind_all(index: Any) -> tuple[Any, ...]:
-    """The index of all examples; arrays in it must lie side by side, or NumPy would put their dimensions first."""
-    parts = _parts(index)
-    places = [i for i, part in enumerate(parts) if not isinstance(part, (slice, type(None), type(Ellipsis)))]
-    arrays = [i for i in places if isinstance(parts[i], bool) or not isinstance(parts[i], int)]
-    if any(part.__class__ is MappedArray for part in parts) or (
-        arrays and places != list(range(places[0], places[-1] + 1))
-    ):
-        raise NotMapped
-    return (slice(None), *parts)
 
 
 @rule("slice_by", "index_by")
@@ -34,21 +18,22 @@ def _slice_by(H: Any, input: Any, index: Any) -> Any:
         if index.__class__ is not MappedArray or index.dtype.kind == "b":
             raise NotMapped
         return H.index_by(input, index.whole)
-    behind = _behind_all(index)
-    return (H.slice_by if _is_basic(index) else H.index_by)(input.whole, behind)
+    places = behind(index)
+    return (H.slice_by if _is_basic(index) else H.index_by)(input.whole, places)
 
 
 def _is_basic(index: Any) -> bool:
-    return all(isinstance(part, (int, slice, type(None), type(Ellipsis))) for part in _parts(index))
+    parts = index if index.__class__ is tuple else (index,)
+    return all(isinstance(part, (int, slice, type(None), type(Ellipsis))) for part in parts)
 
 
 @rule("place")
 def _place(H: Any, g: MappedArray, shape: Sequence[int], index: Any) -> Any:
-    behind = _behind_all(index)
+    places = behind(index)
     zeros = H.new_zeros(g.whole, (g.count, *shape))
     if not _is_basic(index):
-        return H.index_put_add(zeros, behind, g.whole)
-    zeros[behind] = g.whole
+        return H.index_put_add(zeros, places, g.whole)
+    zeros[places] = g.whole
     return zeros
 
 
