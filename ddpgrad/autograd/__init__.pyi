@@ -10,6 +10,7 @@ from ..profiler.autograd_profiler import (
 )
 from .anomaly_mode import detect_anomaly as detect_anomaly, set_detect_anomaly as set_detect_anomaly
 from .draw import draw as draw
+from .engine import is_checkpoint_valid as _is_checkpoint_valid
 from .entry import backward as backward, grad as grad
 from .function import Function as Function, FunctionCtx as FunctionCtx
 from .grad_mode import (

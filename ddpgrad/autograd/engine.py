@@ -137,7 +137,7 @@ def will_execute(node: Node | None) -> bool:
     return node in walk.waiting or node in walk.roots
 
 
-def fills_every_leaf() -> bool:
+def is_checkpoint_valid() -> bool:
     """False within a backward pass that was given `inputs`, or was started by `grad`."""
     return all(walk.needed is None for walk in running_here.walks)
 
@@ -161,5 +161,5 @@ def _call(node: Node, grads: Sequence[Any]) -> Any:
 
 
 __all__ = [
-    "current_pass", "fills_every_leaf", "queue_callback", "queue_cleanup", "run", "running", "will_execute",
+    "current_pass", "is_checkpoint_valid", "queue_callback", "queue_cleanup", "run", "running", "will_execute",
 ]  # fmt: skip

@@ -89,6 +89,8 @@ def _lowest(a: Point, b: Point, bounds: tuple[float, float]) -> float:
     """Where the cubic through two points with their slopes is lowest, within `bounds`; the middle if nowhere."""
     if a.step > b.step:
         a, b = b, a
+    if a.step == b.step:  # without a tolerance intervals are searched that have no width
+        return (bounds[0] + bounds[1]) / 2
     d1 = a.slope + b.slope - 3 * (a.value - b.value) / (a.step - b.step)
     square = d1 * d1 - a.slope * b.slope
     if not square >= 0:

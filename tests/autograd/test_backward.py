@@ -191,3 +191,13 @@ def test_assigned_grad_is_checked():
         x.grad = torch.zeros(2)
     with pytest.raises(TypeError, match="expected to be a Tensor or None"):
         x.grad = 1.0
+
+
+def test_a_pass_for_some_inputs_is_no_place_to_run_a_part_again():
+    said = []
+    x = torch.ones(2, requires_grad=True)
+    y = x * 2
+    y.register_hook(lambda grad: said.append(torch.autograd._is_checkpoint_valid()))
+    y.sum().backward(retain_graph=True)
+    torch.autograd.grad(y.sum(), x)
+    assert said == [True, False] and torch.autograd._is_checkpoint_valid()

@@ -258,6 +258,22 @@ def test_state_of_a_single_complex_number_and_a_direction_for_half_precision() -
     assert half.abs().max().item() < 0.01
 
 
+def test_a_search_without_a_tolerance_ends_where_its_interval_has_no_width() -> None:
+    p = nn.Parameter(torch.tensor([0.66, 0.26, 0.06]))
+    optimizer = optim.LBFGS(
+        [p], lr=1, max_iter=60, tolerance_grad=0, tolerance_change=0, line_search_fn="strong_wolfe"
+    )
+
+    def closure() -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = (p * p * torch.tensor([1.0, 10.0, 100.0])).sum() + p.sin().sum()
+        loss.backward()
+        return loss
+
+    optimizer.step(closure)
+    assert p.tolist() == pytest.approx([-0.45018, -0.04994, -0.005], abs=1e-3)
+
+
 def course(optimizer: Any, schedule: Any, steps: int) -> list[float]:
     rates = []
     for _ in range(steps):
