@@ -244,6 +244,10 @@ def test_what_libraries_take_from_files_of_pytorch():
     with pytest.raises(RuntimeError, match="Expected mat2 dtype to be int8 but got int32"):
         torch._int_mm(bytes_, products)
     assert not torch._C._has_xpu  # as bitsandbytes asks
+    assert torch._C._jit_set_profiling_executor(False) is False  # as speechbrain and Megatron set it
+    from ddpgrad.distributed._tensor.device_mesh import DeviceMesh
+
+    assert DeviceMesh is torch.distributed.DeviceMesh
 
 
 def test_nothing_warns_at_import():

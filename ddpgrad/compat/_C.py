@@ -29,8 +29,15 @@ _below = absent.looks_below(__name__)
 
 def __getattr__(name: str) -> Any:
     """What `torch` itself has from C++, such as `dtype` and `Tag`; or a module below."""
+    if name.startswith(("_jit_set_", "_jit_override_")):
+        return _switch
     package = sys.modules[ROOT]
     return getattr(package, name) if name in package._homes else _below(name)
+
+
+def _switch(*args: Any) -> bool:
+    """A switch of the compiler of TorchScript, of which there is none: it was and stays off."""
+    return False
 
 
 _TensorMeta = type(Tensor)

@@ -161,6 +161,7 @@ PAGES = {
     "distributed._composable.fsdp": "from ..distributed.fsdp import *",
     "distributed.fsdp.sharded_grad_scaler": "from ..amp import GradScaler as ShardedGradScaler",
     "distributed._tensor": "from ..distributed.tensor import *",
+    "distributed._tensor.device_mesh": "from ..distributed.device_mesh import DeviceMesh, init_device_mesh",
     "distributed._tensor.api": "from ..distributed.tensor import *",
     "distributed._tensor.placement_types": "from ..distributed.tensor.layout import Partial, Placement, Replicate, Shard, "
     "_StridedShard\nfrom ..distributed.tensor.spec import DTensorSpec, TensorMeta",

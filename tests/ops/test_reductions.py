@@ -151,6 +151,10 @@ def test_indices_that_were_changed_do_not_misplace_a_gradient():
         (lambda: torch.tensor([True]).argmax(), RuntimeError, "does not support bool"),
         (lambda: torch.zeros(3).topk(4), RuntimeError, "selected index k out of range"),
         (lambda: torch.zeros(3).kthvalue(4), RuntimeError, "selected number k out of range"),
+        *(
+            (lambda name=name: getattr(torch.ones(2, 3), name)(0, 1), TypeError, rf"{name}\(\).*Give several dims as a tuple")
+            for name in ("sum", "mean", "prod", "amax", "argmax")
+        ),
         (lambda: torch.zeros(3).quantile(1.5), RuntimeError, r"q must be in the range \[0, 1\]"),
         (lambda: torch.tensor([1, 2]).quantile(0.5), RuntimeError, "either float or double"),
         (lambda: torch.bincount(torch.tensor([-1])), RuntimeError, "non-negative integral"),

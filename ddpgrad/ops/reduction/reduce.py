@@ -48,10 +48,20 @@ def wrap_dim(name: str, dim: Any, ndim: int) -> int:
     return index % limit
 
 
+def _require_flag(name: str, keepdim: Any) -> None:
+    if not isinstance(keepdim, (bool, np.bool_)):
+        raise TypeError(
+            f"{name}(): argument 'keepdim' must be bool, not {type(keepdim).__name__}. Give several dims as a tuple: "
+            f"{name}(dim=(0, 1))"
+        )
+
+
 def reduced(name: str) -> Any:
     """`adapt` of the reduction `name`: the dims made non-negative, or an error that names the op."""
 
     def adapt(input: Tensor, dim: Any = None, keepdim: bool = False, *dtype: Any) -> tuple[Any, ...]:
+        if keepdim is not True and keepdim is not False:
+            _require_flag(name, keepdim)
         ndim = input._array.ndim
         if dim.__class__ is int and -ndim <= dim < ndim:
             return input, dim if dim >= 0 else dim + ndim, keepdim, *dtype
