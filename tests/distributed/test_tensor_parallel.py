@@ -10,7 +10,6 @@ import ddpgrad.distributed as dist
 import ddpgrad.nn.functional as F
 from ddpgrad import nn
 from ddpgrad.distributed.tensor import DTensor, Replicate, Shard
-from ddpgrad.distributed.tensor.debug import CommDebugMode
 from ddpgrad.distributed.tensor.parallel import (
     ColwiseParallel,
     PrepareModuleInput,
@@ -20,7 +19,6 @@ from ddpgrad.distributed.tensor.parallel import (
     loss_parallel,
     parallelize_module,
 )
-from ddpgrad.distributed.tensor.parallel.input_reshard import input_reshard
 
 torch.manual_seed(0)
 WORDS = torch.arange(12).reshape(2, 6) % 10
@@ -107,27 +105,3 @@ def test_inputs_and_outputs_are_prepared():
         return told.to_local().tolist(), module(torch.full((1,), rank + 1.0)).tolist()
 
     assert ranks(2, program) == [([2.0, 3.0], [1.0]), ([2.0, 3.0], [2.0])]
-
-
-@pytest.mark.parametrize("divided", [False, True], ids=["ordinary", "DTensors within"])
-def test_what_backward_needs_may_be_kept_in_parts(divided):
-    alone, x = copy.deepcopy(MODEL), torch.randn(5, 8)
-    alone.out(alone.down(alone.up(x).relu())).square().sum().backward()
-
-    def program():
-        mesh, model = dist.init_device_mesh("cpu", (2,)), copy.deepcopy(MODEL)
-        if divided:
-            parallelize_module(model, mesh, {"up": ColwiseParallel(), "down": RowwiseParallel()})
-        part = nn.Sequential(model.up, nn.ReLU(), model.down, model.out)
-        assert input_reshard(part, mesh) is part
-        found = input_reshard(part, mesh, 0)(x).square().sum()
-        with CommDebugMode() as counted:
-            found.backward()
-        assert counted.get_total_counts() >= 2
-        grads = [p.grad.full_tensor() if isinstance(p.grad, DTensor) else p.grad for p in part.parameters()]
-        for grad, p in zip(
-            grads, [*alone.up.parameters(), *alone.down.parameters(), *alone.out.parameters()], strict=True
-        ):
-            torch.testing.assert_close(grad, p.grad)
-
-    ranks(2, program)
