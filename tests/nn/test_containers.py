@@ -38,6 +38,7 @@ def test_sequential() -> None:
 def test_module_list_and_dict() -> None:
     layers = nn.ModuleList(nn.Linear(2, 2) for _ in range(3))
     layers += [nn.ReLU()]
+    assert layers.insert(3, layers.pop(3)) is None
     assert len(layers) == 4 and len(list(layers.parameters())) == 6 and len(layers[:2]) == 2
     with pytest.raises(NotImplementedError):
         layers(torch.ones(1, 2))

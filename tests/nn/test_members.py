@@ -35,6 +35,9 @@ def test_members_are_changed_in_the_dicts_of_a_module() -> None:
     assert layer.weight is before and copy.deepcopy(layer)._parameters["weight"] is not before
     with pytest.raises(KeyError):
         del own["other"]
+    assert own.pop("other", None) is None and layer._modules.pop("other", 1) == 1
+    with pytest.raises(KeyError, match="other"):
+        own.pop("other")
     # What an attribute hides is there again without it.
     object.__setattr__(layer, "weight", doubled)
     assert layer.weight is doubled and layer._parameters["weight"] is before
@@ -42,6 +45,13 @@ def test_members_are_changed_in_the_dicts_of_a_module() -> None:
     assert layer.weight is before
     with pytest.raises(AttributeError, match="'Linear' object has no attribute '_buffers'"):
         nn.Linear.__new__(nn.Linear)._buffers  # noqa: B018
+
+
+def test_a_module_that_is_initialised_again_has_members_of_its_own() -> None:
+    layer = nn.Linear(2, 2)
+    layer.more = nn.ReLU()
+    layer.__init__(2, 3, bias=False)
+    assert list(layer._parameters) == ["weight", "bias"] and layer.bias is None and not hasattr(layer, "more")
 
 
 def test_within_functional_call_members_are_what_was_given_and_modules_end_without_the_collector() -> None:

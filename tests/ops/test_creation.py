@@ -38,6 +38,12 @@ def test_copies_of_tensors_are_warned_of():
         (lambda: torch.tensor("a"), TypeError, "invalid data type 'str'"),
         (lambda: torch.tensor(b"a", dtype=torch.float32), TypeError, "invalid data type 'bytes'"),
         (lambda: torch.tensor(np.array([1.5], object), dtype=torch.float32), TypeError, "object"),
+        (lambda: torch.from_numpy(np.zeros(3, ">f4")), ValueError, "byte order"),
+        (
+            lambda: torch.from_numpy(np.ndarray(2, np.float64, bytearray(16), strides=3)),
+            ValueError,
+            "not a multiple of the element byte size",
+        ),
         (lambda: torch.scalar_tensor(None), TypeError, "must be Number, not NoneType"),
         (lambda: torch.empty_permuted((2, 3), (0, 0)), RuntimeError, "Duplicate dim not allowed"),
         (lambda: torch.tensor([torch.ones(2)]), ValueError, "only one element tensors"),

@@ -202,6 +202,13 @@ def test_corners_of_linear_algebra():
     assert torch.einsum(torch.eye(2), [0, 0]).item() == 2.0
 
 
+def test_gradients_of_bent_activations_at_nan():
+    for activation in (F.hardswish, F.elu, F.selu, F.silu):
+        for size in (1, 100):
+            x = torch.full((size,), math.nan, requires_grad=True)
+            assert all(map(math.isnan, torch.autograd.grad(activation(x).sum(), x)[0].tolist())), activation
+
+
 def test_gradients_of_extremes_beside_nan():
     for function, name in ((torch.maximum, "maximum"), (torch.minimum, "minimum")):
         x = torch.tensor([1.0, math.nan, 2.0], requires_grad=True)

@@ -396,5 +396,5 @@ def _hardswish(x, three, six):
 
 
 def _hardswish_backward(g, x, three, half):
-    slope = where(x > -three, x / three + half, 0)
+    slope = where(x <= -three, 0, x / three + half)
     return g * where(x >= three, 1, slope)

@@ -142,6 +142,10 @@ class ModuleList(_Indexed):
         if modules is not None:
             self.extend(modules)
 
+    def insert(self, index: int, module: Module) -> None:
+        """Put `module` before position `index`, as a list does."""
+        super().insert(index, module)
+
     def _of(self, items: list[tuple[str, Module | None]]) -> ModuleList:
         return type(self)(child for _, child in items if child is not None)
 

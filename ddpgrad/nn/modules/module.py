@@ -67,6 +67,7 @@ class Module(Tree, state.ExtraState):
         if cls.__getattr__ is not Tree.__getattr__ and cls.__getattribute__ is object.__getattribute__:
             cls.__getattribute__ = _read_watched
 
+    dump_patches: bool = False  # of no effect, in PyTorch either
     call_super_init: bool = False
     """Whether `__init__` hands its arguments on to the next class, for modules that are something else as well."""
 

@@ -56,9 +56,15 @@ class Members(dict[str, Any]):
         changes[0] += 1
 
     # A dict's own would go past these two.
-    pop, setdefault, clear, update = (
-        MutableMapping.pop, MutableMapping.setdefault, MutableMapping.clear, MutableMapping.update
-    )  # fmt: skip
+    setdefault, clear, update = MutableMapping.setdefault, MutableMapping.clear, MutableMapping.update
+
+    def pop(self, name: str, *otherwise: Any) -> Any:
+        """Take out the member `name` and return it, as a dict does."""
+        if otherwise and name not in self:
+            return otherwise[0]
+        member = self[name]
+        del self[name]
+        return member
 
     def popitem(self) -> tuple[str, Any]:
         """Take out the last pair and return it, as a dict does."""

@@ -40,10 +40,9 @@ class Tree:
     _repr_attributes: ClassVar[tuple[str, ...]] = ()  # for `extra_repr`
 
     def __init__(self) -> None:
-        own = self.__dict__
-        for kind in KINDS:
-            own[kind] = Members(self)
-        own["_non_persistent_buffers_set"] = set()
+        for kind in KINDS:  # none from an earlier `__init__` either
+            self._replace(kind, {})
+        self.__dict__["_non_persistent_buffers_set"] = set()
 
     _parameters, _buffers, _modules = (_members(kind) for kind in KINDS)
 

@@ -37,8 +37,13 @@ def finish(array: Any, device: Any = None, requires_grad: bool = False) -> Tenso
     return out.requires_grad_() if requires_grad else out
 
 
-def no_numpy_type(array: Any) -> TypeError:
+def no_numpy_type(array: Any) -> TypeError | ValueError:
     """The error for an array of a dtype that no tensor has."""
+    if not array.dtype.isnative:
+        return ValueError(
+            "given numpy array has byte order different from the native byte order. Conversion between byte orders is "
+            f"currently not supported. Use array.astype({array.dtype.newbyteorder('=').name!r})."
+        )
     known = ", ".join(str(d) for d in dtypes.BY_NUMPY)
     return TypeError(
         f"can't convert np.ndarray of type {array.dtype}. The only supported types are: {known}."
@@ -51,6 +56,10 @@ def from_numpy(array: np.ndarray) -> Tensor:
         raise TypeError(f"expected np.ndarray (got {type(array).__name__})")
     if array.dtype not in dtypes.BY_NUMPY:
         raise no_numpy_type(array)
+    if any(step % array.itemsize for step in array.strides):
+        raise ValueError(
+            "given numpy array strides not a multiple of the element byte size. Copy the numpy array to reallocate the memory."
+        )
     if any(step < 0 for step in array.strides):
         raise ValueError(
             "At least one stride in the given numpy array is negative, and tensors with negative strides are not "

@@ -204,7 +204,8 @@ def hardswish(F: Any, input: Tensor, inplace: bool = False) -> Tensor:
 @composite
 def hardswish_backward(F: Any, g: Any, input: Any) -> Any:
     """The gradient of `hardswish`."""
-    return F.where(input >= 3, g, _within(F, g, input, input / 3 + 0.5))
+    sloping = F.where(input <= -3, F.full_like(g, 0), g * (input / 3 + 0.5))
+    return F.where(input >= 3, g, sloping)
 
 
 @op(
