@@ -104,6 +104,7 @@ VALUES = Part(_GRAPHS, "DeviceObjType Graph Node ScriptMethod TensorType Value")
 """Names of `torch._C`."""
 
 PARTS = {
+    "distributed.checkpoint.quantized_hf_storage": Part(_QUANTIZED, "QuantizedHuggingFaceStorageReader"),
     "distributed.checkpoint.optimizer": Part(_SAVE, "load_sharded_optimizer_state_dict"),
     "distributed.elastic.rendezvous": Part(
         _AGENTS,

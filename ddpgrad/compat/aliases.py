@@ -149,7 +149,7 @@ PAGES = {
     "get_global_rank as _get_global_rank, is_outside as _rank_not_in_group\n"
     "from ..distributed.older_names import STORE_BASED_BARRIER_PREFIX, _broadcast_coalesced, _coalescing_manager, "
     "_CoalescingManager, _get_default_store, _get_group_size, _get_pg_default_device, _get_process_group_name, "
-    "_object_to_tensor, _resolve_process_group, _store_based_barrier, _tensor_to_object",
+    "_object_to_tensor, _resolve_process_group, _set_pg_timeout, _store_based_barrier, _tensor_to_object",
     "distributed.elastic": "",
     "distributed.elastic.multiprocessing": "from ..launcher.start_processes import DefaultLogsSpecs, LogsDest, LogsSpecs, "
     "MultiprocessContext, PContext, ProcessFailure, RunProcsResult, SignalException, Std, SubprocessContext, start_processes, to_map",

@@ -16,7 +16,7 @@ from ..core import environment
 from ..core.tensor import Tensor, wrap
 from .collectives import broadcast
 from .objects import pack, unpack
-from .process_group import ProcessGroup, default_group, groups, resolve
+from .process_group import ProcessGroup, default_group, groups, is_outside, resolve
 from .protocol import plain_data
 from .store import DistStoreError, HashStore, PrefixStore, Store
 from .tcp_store import TCPStore
@@ -34,6 +34,15 @@ def _get_default_store() -> Store:
     store = PrefixStore("default_pg", g.store)
     store.set_timeout(min(g.timeout, 1e8))
     return store
+
+
+def _set_pg_timeout(timeout: timedelta | float, group: ProcessGroup | None = None) -> None:
+    """Let collectives of `group` that begin from now on wait for so long. Programs call it after a first step, which takes longer."""
+    if is_outside(group):
+        raise ValueError("Invalid process group specified: this rank is no member of it")
+    g = resolve(group)
+    g.timeout = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
+    g.communicator.wait_at_most(g.timeout)
 
 
 def _served(g: ProcessGroup) -> Store:

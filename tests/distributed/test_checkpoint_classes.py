@@ -14,7 +14,14 @@ from replicas import on_ranks, ranks
 import ddpgrad as torch
 import ddpgrad.distributed as dist
 import ddpgrad.distributed.checkpoint as dcp
-from ddpgrad.distributed.checkpoint import default_planner, format_utils, planner, staging, storage
+from ddpgrad.distributed.checkpoint import (
+    default_planner,
+    format_utils,
+    hf_storage,
+    planner,
+    staging,
+    storage,
+)
 from ddpgrad.distributed.checkpoint.metadata import Metadata, MetadataIndex
 from ddpgrad.distributed.checkpoint.state_dict_loader import _load_state_dict_from_keys
 from ddpgrad.distributed.tensor import Shard, distribute_tensor
@@ -286,6 +293,17 @@ def test_safetensors_hold_parts_and_joined_tensors(tmp_path: Path):
     index = json.loads((tmp_path / "True" / "model.safetensors.index.json").read_text())
     assert index["weight_map"]["row"] == "model-00001-of-00002.safetensors"
     joined = torch.safetensors.load_model(tmp_path / "True")
+    assert all(torch.equal(joined[key], value) for key, value in whole.items())
+    parts, again = str(tmp_path / "False"), tmp_path / "again"
+    again.mkdir()
+    ranks(2, lambda: hf_storage.consolidate_safetensors_files_on_every_rank(parts, str(again), numbers))
+    assert sorted(p.name for p in again.iterdir()) == [
+        "model-00001-of-00002.safetensors",
+        "model-00002-of-00002.safetensors",
+        "model.safetensors.index.json",
+    ]
+    assert (again / "model.safetensors.index.json").read_text() == json.dumps(index, indent=2)
+    joined = torch.safetensors.load_model(again)
     assert all(torch.equal(joined[key], value) for key, value in whole.items())
     with pytest.raises(CheckpointError, match="'n' is no tensor, and safetensors hold tensors only"):
         dcp.save({"n": 1}, storage_writer=dcp.HuggingFaceStorageWriter(str(tmp_path / "c")))

@@ -1,10 +1,13 @@
 """Groups of ranks and messages between them: one contract on every transport."""
 
+from datetime import timedelta
+
 import numpy as np
 import pytest
 
 import ddpgrad as torch
 import ddpgrad.distributed as dist
+from ddpgrad.distributed.distributed_c10d import _set_pg_timeout as set_pg_timeout
 from ddpgrad.distributed.transports.calls import AllToAll, Counts
 from ddpgrad.distributed.transports.mpi.pairwise import pieces, starts
 from ddpgrad.errors import MismatchError, StallError
@@ -119,6 +122,18 @@ def test_a_group_that_is_made_again_has_its_own_limit_of_time(monkeypatch):
 
     found = dist.simulate(lambda: [limits(given) for given in (7.0, 8.0, None)], 1)
     assert found == [[7.0, 8.0, 500.0]]
+
+
+def test_the_limit_of_time_is_set_later():
+    def limits(rank):
+        pair, only = dist.new_group([0, 1]), dist.new_group([0])
+        set_pg_timeout(timedelta(seconds=40), pair)
+        if rank:
+            with pytest.raises(ValueError, match="no member of it"):
+                set_pg_timeout(30.0, only)
+        return pair.timeout, pair.communicator._port.transport.timeout, dist.group.WORLD.timeout != 40.0
+
+    assert dist.simulate(in_a_group(limits), 2) == [(40.0, 40.0, True)] * 2
 
 
 def test_collectives_write_to_what_was_made_in_inference_mode():

@@ -18,6 +18,8 @@ from ...files import tensor_file
 from ...files.safetensors import safe_open, save_file
 from ...futures import Future, finished
 from ...ops.creation.factories import empty
+from ..collectives import barrier
+from ..process_group import ProcessGroup, get_rank, get_world_size, is_initialized
 from . import exchange
 from .filesystem import FileSystemReader, FileSystemWriter, SerializationFormat, on_host
 from .folder import _StorageInfo
@@ -176,17 +178,39 @@ def consolidate_safetensors_files(
     input_dir: str, output_dir: str, fqn_to_index_mapping: Mapping[str, int], num_threads: int = 1
 ) -> None:
     """Join the blocks in the files of `input_dir`: whole tensors go to `output_dir`, into the files with those numbers."""
-    reader = HuggingFaceStorageReader(input_dir)
-    described = reader.read_metadata()
-    most = max(fqn_to_index_mapping.values(), default=1)
-    files = {key: _gen_file_name(number, most) for key, number in fqn_to_index_mapping.items()}
-    total = 0
-    for name in dict.fromkeys(files.values()):
-        tensors = {}
+    _join(input_dir, output_dir, fqn_to_index_mapping, 0, 1)
+
+
+def consolidate_safetensors_files_on_every_rank(
+    input_dir: str,
+    output_dir: str,
+    fqn_to_index_mapping: Mapping[str, int],
+    num_threads: int = 1,
+    process_group: ProcessGroup | None = None,
+) -> None:
+    """As `consolidate_safetensors_files`, of which each rank writes some of the files. Collective."""
+    if not is_initialized():
+        _join(input_dir, output_dir, fqn_to_index_mapping, 0, 1)
+        return
+    _join(input_dir, output_dir, fqn_to_index_mapping, get_rank(process_group), get_world_size(process_group))
+    barrier(process_group)
+
+
+def _join(input_dir: str, output_dir: str, numbers: Mapping[str, int], rank: int, ranks: int) -> None:
+    """Write the files whose number is `rank`, modulo `ranks`; the index, too, where rank is 0."""
+    described = HuggingFaceStorageReader(input_dir).read_metadata()
+    most = max(numbers.values(), default=1)
+    files = {key: _gen_file_name(number, most) for key, number in numbers.items()}
+    held: dict[str, TensorStorageMetadata] = {}
+    for key in files:
+        stored = described.state_dict_metadata.get(key)
+        if not isinstance(stored, TensorStorageMetadata):
+            raise CheckpointError(f"{input_dir} has no {key!r}, which fqn_to_index_mapping names")
+        held[key] = stored
+    for number in sorted(n for n in {*numbers.values()} if n % ranks == rank):
+        name, tensors = _gen_file_name(number, most), {}
         for key in (key for key, file in files.items() if file == name):
-            stored = described.state_dict_metadata.get(key)
-            if not isinstance(stored, TensorStorageMetadata):
-                raise CheckpointError(f"{input_dir} has no {key!r}, which fqn_to_index_mapping names")
+            stored = held[key]
             whole = tensors[key] = empty(stored.size, dtype=stored.properties.dtype)
             for block in stored.chunks:
                 info = described.storage_data[MetadataIndex(key, block.offsets)]
@@ -194,9 +218,10 @@ def consolidate_safetensors_files(
                 whole[tuple(slice(a, a + n) for a, n in spans)] = safe_open(info.relative_path).get_tensor(
                     key
                 )
-            total += whole.nbytes
         save_file(tensors, os.path.join(output_dir, name))
-    _write_index(Path(output_dir), files, total)
+    if rank == 0:
+        total = sum(stored.size.numel() * stored.properties.dtype.itemsize for stored in held.values())
+        _write_index(Path(output_dir), files, total)
 
 
 def _write_index(folder: Path, files: Mapping[str, str], total: int) -> None:

@@ -17,6 +17,7 @@ import numpy as np
 from ...backend.device import capturing
 from ...core.taping import untaped
 from ..protocol import guard, plain_data, tree
+from ..transports.base import limit
 from ..transports.calls import (
     NOTHING,
     Allocate,
@@ -316,6 +317,10 @@ class Communicator(Mail):
             data = np.empty(int(size), np.uint8)
         self._broadcast(name, data, src)
         return plain_data.decode(data.tobytes())
+
+    def wait_at_most(self, timeout: float) -> None:
+        """How many seconds collectives that begin from now on may wait for other ranks."""
+        self._port.transport.timeout = limit(timeout)
 
     def close(self) -> None:
         """Refuse further use on this rank. The world's transport lives on until the process's ranks end."""
