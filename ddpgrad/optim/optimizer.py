@@ -238,7 +238,7 @@ class Optimizer(HasHooks):
         own = self.defaults.keys()
         lacking = sorted(own - saved.keys() - _NEWER)
         foreign = sorted(saved.keys() - own - {"params", "param_names"})
-        if lacking and foreign and type(self).__module__.startswith(__package__ or "ddpgrad.optim"):
+        if lacking and foreign and type(self).__init__.__module__.startswith(__package__ or "ddpgrad.optim"):
             raise ValueError(
                 f"loaded state dict is of another optimizer than {type(self).__name__}: its group {number} lacks "
                 f"{', '.join(lacking)}, and has {', '.join(foreign)}"

@@ -92,6 +92,12 @@ kinds = torch.nn.Linear, torch.nn.LSTM, torch.nn.Parameter, torch.optim.AdamW, t
 rooms = [kind.__module__.rpartition(".")[0] for kind in kinds]
 assert rooms == ["torch.nn.modules"] * 2 + ["torch.nn", "torch.optim", "torch.utils.data", "torch.distributions"], rooms
 assert all(inspect.getsource(kind) and pickle.loads(pickle.dumps(kind)) is kind for kind in kinds)
+try:
+    torch.optim.AdamW([torch.ones(1)]).load_state_dict(torch.optim.SGD([torch.ones(1)], lr=0.1).state_dict())
+except ValueError as error:
+    assert "of another optimizer than AdamW" in str(error)
+else:
+    raise AssertionError("the state of another optimizer was taken")
 file = io.BytesIO()
 torch.save(torch.nn.Sequential(torch.nn.Linear(2, 2)), file)
 file.seek(0)
