@@ -1,5 +1,6 @@
 """What runs where and in how many processes, devices by parameter, and a check that a test leaves no global state."""
 
+import gc
 import os
 import re
 import shutil
@@ -190,6 +191,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     config.stash[LEFT_OUT] = ", ".join(left)
     if hasattr(config, "workeroutput"):
         config.workeroutput["left_out"] = config.stash[LEFT_OUT]
+
+
+def pytest_collection_finish() -> None:
+    """Thousands of tests and what they import stay till the end: to look through them took most of the time of
+    `gc.collect` and of captured steps, which look for tensors."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(optionalhook=True)
