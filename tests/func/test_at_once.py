@@ -341,6 +341,17 @@ def test_writes_to_what_the_function_has_made(function: Any, differentiated: boo
     assert counted.calls == 1 and x.tolist() == rows.tolist()
 
 
+def test_arguments_are_written_to_once():
+    x = torch.zeros(3, 4)
+
+    def write(row: Tensor) -> Tensor:
+        part = row.as_strided((2,), (1,))
+        part.add_(1)
+        return part * part[0].item()
+
+    assert vmap(write)(x).tolist() == [[1.0, 1.0]] * 3 and x.tolist() == [[1.0, 1.0, 0.0, 0.0]] * 3
+
+
 def test_a_part_of_memory_that_is_named_by_an_offset_is_that_of_the_example():
     x = torch.arange(12.0).reshape(3, 4)
     assert vmap(lambda row: row.as_strided((2,), (1,), 1))(x).tolist() == x[:, 1:3].tolist()

@@ -34,10 +34,10 @@ class _Memory:
 
     @property
     def mem(self) -> Any:
-        whole = self.whole
-        if not isinstance(whole, np.ndarray):
-            return whole.data.mem
-        return whole.base if isinstance(whole.base, np.ndarray) else whole
+        owner = self.whole
+        while isinstance(owner, np.ndarray) and isinstance(owner.base, np.ndarray):
+            owner = owner.base
+        return owner if isinstance(owner, np.ndarray) else owner.data.mem
 
     @property
     def ptr(self) -> int:
