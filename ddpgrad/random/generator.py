@@ -123,6 +123,8 @@ class Generator(Variates):
     @taped
     def set_state(self, state: Tensor | np.ndarray) -> Generator:
         """Continue from a state that `get_state`, here or in PyTorch, gave."""
+        if not hasattr(state, "dtype"):
+            raise TypeError(f"expected a torch.ByteTensor, but got {type(state).__name__}")
         array = state if isinstance(state, np.ndarray) else state.numpy()
         if array.dtype != np.uint8:
             raise TypeError(f"RNG state must be a torch.ByteTensor, got {array.dtype}")

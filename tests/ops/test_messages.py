@@ -46,6 +46,8 @@ CLASSES = torch.tensor([0, 1])
         (lambda: torch.multinomial(torch.zeros(2), 1), RuntimeError, "invalid multinomial distribution"),
         (lambda: torch.multinomial(-torch.ones(2), 1), RuntimeError, "either `inf`, `nan` or element < 0"),
         (lambda: torch.multinomial(torch.ones(2), 3), RuntimeError, "cannot sample n_sample > prob_dist"),
+        (lambda: torch.Generator().set_state(5), TypeError, "expected a torch.ByteTensor, but got int"),
+        (lambda: torch.distributions.Multinomial(-1, torch.ones(2)), ValueError, "total_count"),
         (lambda: torch.empty(2).exponential_(0.0), RuntimeError, "expects lambda > 0.0, but found lambda=0"),
         (lambda: torch.empty(2).normal_(0.0, -1.0), RuntimeError, "expects std >= 0.0, but found std -1"),
         (lambda: torch.empty(2).uniform_(3, -1), RuntimeError, "but found from=3.* > to=-1"),

@@ -201,6 +201,7 @@ def test_gradients_are_cleared_clipped_and_unscaled() -> None:
 
 W = torch.ones(3, 2, requires_grad=True)
 INDEX = torch.tensor([[0, 1]])
+LOOKED_UP = F.embedding(INDEX, W.detach(), sparse=True, scale_grad_by_freq=True)  # fine without a gradient
 ERRORS: list[tuple[Any, type[Exception], str]] = [
     (lambda: F.embedding(INDEX, W, sparse=True, scale_grad_by_freq=True), RuntimeError, "scale_grad_by_freq"),
     (lambda: F.embedding_bag(INDEX, W, sparse=True, mode="max"), ValueError, "max mode does not support sparse"),

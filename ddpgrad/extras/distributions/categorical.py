@@ -164,6 +164,8 @@ class Multinomial(OfCategories):
             raise NotImplementedError(
                 "Multinomial: total_count must be one int, the same for the whole batch"
             )
+        if total_count < 0:
+            raise ValueError(f"Multinomial: expected total_count to be at least 0, got {total_count}")
         self.total_count = total_count
         super().__init__(Categorical(probs, logits), validate_args)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -27,9 +28,9 @@ def has_side_effect(fn: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _fixed(self: Any, *args: Any, **kwargs: Any) -> NoReturn:
-    raise NotImplementedError(
-        f"'{type(self).__name__}' does not support mutation: assign new arguments, node.args = ..., so that the graph "
-        "knows who uses what"
+    raise TypeError(
+        f"'{type(self).__name__}' object does not support mutation: assign new arguments, node.args = new_args, so that "
+        "the graph knows who uses what"
     )
 
 
@@ -80,8 +81,9 @@ def map_arg(a: Argument, fn: Callable[[Node], Any]) -> Any:
     return map_aggregate(a, lambda x: fn(x) if isinstance(x, Node) else x)
 
 
+@functools.total_ordering
 class Node:
-    """A call in a `graph`.
+    """A call in a `graph`. Nodes of one graph are ordered as they are called.
 
     op          placeholder, get_attr, call_function, call_method, call_module or output
     target      what is called: a function, or the name of an argument, attribute, method or module
@@ -90,6 +92,10 @@ class Node:
 
     Source: https://pytorch.org/docs/stable/fx.html#torch.fx.Node
     """
+
+    def __lt__(self, other: Node) -> bool:
+        first = next(node for node in self.graph.nodes if node is self or node is other)
+        return first is self and self is not other
 
     def __init__(
         self,

@@ -67,7 +67,7 @@ class _ScaleGradient(Function):
 
 def _scaled(rows: Tensor, indices: Tensor, weight: Tensor, sparse: bool) -> Tensor:
     """`rows`, whose gradient is divided by how often `indices` has each."""
-    if sparse:
+    if sparse and rows.requires_grad:
         raise RuntimeError("embedding_backward: scale_grad_by_freq not supported with sparse gradients")
     return _ScaleGradient.apply(rows, _rarity(indices, weight))
 

@@ -92,7 +92,8 @@ class ComposeTransform(Transform):
         return shape
 
     def __repr__(self) -> str:
-        return f"ComposeTransform({self.parts!r})"
+        parts = ",\n    ".join(map(repr, self.parts))
+        return f"ComposeTransform(\n    {parts}\n)"
 
 
 def _wide(constraint: Any, event_dim: int) -> Any:
