@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ctypes
 from functools import cache
-from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -17,20 +16,9 @@ from numba import njit
 
 from ..dtype import bfloat16, float16
 from ..layout import beside
+from .element_loops import compiled_loop, keep, memory, pointer, table_of_functions
 from .half import is_half
-from .inner_loops import (
-    MOST,
-    address_of,
-    call,
-    compiled_loop,
-    elementwise,
-    feeds_itself,
-    few_words,
-    keep,
-    memory,
-    pointer,
-    put,
-)
+from .inner_loops import MOST, Head, address_of, call, elementwise, feeds_itself, few_words, put
 from .shared_loops import around
 from .shared_loops import install as install_shared
 from .vectormath import _KERNEL, _OPTIONS, narrowed, widened
@@ -43,6 +31,7 @@ _SMALL = 1024
 _BLOCK = 1024  # elements that are converted at a time: the operands of a block stay in the first-level cache
 _ROOM = 4 * _BLOCK + 64  # bytes from one operand's block to the next: NumPy takes neighbours for overlapping
 _OTHER, _BFLOAT16, _FLOAT16 = range(3)  # kinds of operands
+_CODES = {"bfloat16": _BFLOAT16, "float16": _FLOAT16}
 # What a loop is told, in words: the float32 loop and its data, the former loop and its data, the number of inputs and
 # of all operands, and the kind of each operand.
 _FIRST_KIND = 6
@@ -166,7 +155,28 @@ def _loop_by_a_number(name: str, brain: bool, first: bool) -> tuple[int, int]:
     kinds = (kind, _OTHER, kind) if first else (_OTHER, kind, kind)
     told = np.array([*_wide[name], 0, 0, 2, 3, *kinds])
     keep(told)
-    return around(getattr(np, name), _loops()[0].address, told.ctypes.data)
+    return around(name, 3, _loops()[0].address, told.ctypes.data)
+
+
+def wide_loop(ufunc: np.ufunc, kinds: list[np.dtype[Any]]) -> tuple[int, int]:
+    """An inner loop for operands of `kinds`, with what it is told, by the float32 loop that is the only one of `ufunc`."""
+    install()
+    head = Head.from_address(id(ufunc))
+    codes = [_CODES.get(kind.name, _OTHER) for kind in kinds]
+    told = np.array(
+        [head.functions[0], head.data[0] or 0, 0, 0, len(kinds) - 1, len(kinds), *codes], np.int64
+    )
+    keep(told)
+    return _loops()[0].address, told.ctypes.data
+
+
+def register(ufunc: np.ufunc, kinds: list[np.dtype[Any]], loop: int, told: int) -> None:
+    """Let `ufunc` compute operands of `kinds`, with bfloat16 among them, by a loop of its own."""
+    numbers = (ctypes.c_int * len(kinds))(*[kind.num for kind in kinds])
+    pointers = ctypes.py_object, ctypes.c_int, ctypes.c_void_p, ctypes.POINTER(ctypes.c_int), ctypes.c_void_p
+    function = ctypes.PYFUNCTYPE(ctypes.c_int, *pointers)(table_of_functions()[_REGISTER_LOOP])
+    if function(ufunc, bfloat16.numpy.num, loop, numbers, told):
+        raise ImportError(f"NumPy takes no loop for bfloat16 in {ufunc.__name__}")
 
 
 @cache
@@ -178,7 +188,6 @@ def _loops() -> list[Any]:
 def install() -> None:
     """Let NumPy's ufuncs compute bfloat16, and float16 where the processor converts it, by blocks in float32."""
     install_shared()
-    register = _registering(import_module("numpy._core._multiarray_umath")._UFUNC_API)
     for ufunc, head in elementwise():
         if ufunc.__name__ in _OF_THE_TYPE:
             continue
@@ -194,23 +203,13 @@ def install() -> None:
                 place = ufunc.types.index(letters.replace("f", "e"))
                 old = head.functions[place], head.data[place] or 0
                 told = _told(ufunc, letters, _FLOAT16, *(signs or (*wide, *old)))
-                put(head, place, *around(ufunc, address, told.ctypes.data))
+                loop = around(ufunc.__name__, ufunc.nargs, address, told.ctypes.data, ufunc.nin)
+                put(head, place, *loop)
             kinds = [bfloat16.numpy if c == "f" else np.dtype(c) for c in letters.replace("->", "")]
             if _has_loop(ufunc, kinds):
-                numbers = (ctypes.c_int * len(kinds))(*[kind.num for kind in kinds])
                 told = _told(ufunc, letters, _BFLOAT16, *(signs or (*wide, 0, 0)))
-                loop, data = around(ufunc, address, told.ctypes.data)
-                if register(ufunc, bfloat16.numpy.num, loop, numbers, data):
-                    raise ImportError(f"NumPy takes no loop for bfloat16 in numpy.{ufunc.__name__}")
-
-
-def _registering(capsule: Any) -> Any:
-    """NumPy's PyUFunc_RegisterLoopForType, from its table of C functions."""
-    address = ctypes.pythonapi.PyCapsule_GetPointer
-    address.restype, address.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
-    table = ctypes.cast(address(capsule, None), ctypes.POINTER(ctypes.c_void_p))
-    pointers = ctypes.py_object, ctypes.c_int, ctypes.c_void_p, ctypes.POINTER(ctypes.c_int), ctypes.c_void_p
-    return ctypes.PYFUNCTYPE(ctypes.c_int, *pointers)(table[_REGISTER_LOOP])
+                loop = around(ufunc.__name__, ufunc.nargs, address, told.ctypes.data, ufunc.nin)
+                register(ufunc, kinds, *loop)
 
 
 def _has_loop(ufunc: np.ufunc, kinds: list[np.dtype[Any]]) -> bool:

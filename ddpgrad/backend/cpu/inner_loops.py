@@ -13,27 +13,12 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 from numba import njit, types
-from numba.core import cgutils
-from numba.core.ccallback import CFunc
 
-from .kernel_cache import cached
+from .element_loops import keep, memory
 from .vectormath import _OPTIONS, instruction
 
-MOST = 4  # operands of a ufunc
+MOST = 6  # operands of a ufunc
 MORE = 4  # words behind a ufunc's loops, for `repeated_rows.py`
-
-_WORDS = types.CPointer(types.intp)
-
-
-@instruction
-def pointer(typingctx: Any, address: Any, example: Any) -> Any:
-    """The number `address` as a pointer to what `example` is."""
-    kind = types.CPointer(example)
-
-    def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.inttoptr(arguments[0], context.get_value_type(kind))
-
-    return kind(types.intp, example), build
 
 
 @instruction
@@ -44,17 +29,6 @@ def address_of(typingctx: Any, place: Any) -> Any:
         return builder.ptrtoint(arguments[0], ir.IntType(64))
 
     return types.intp(place), build
-
-
-def memory(words: int) -> Any:
-    """A function that gives the address of that many words on the stack of who calls it."""
-
-    def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        place = cgutils.alloca_once(builder, ir.ArrayType(ir.IntType(64), words))
-        place.align = 64
-        return builder.ptrtoint(place, ir.IntType(64))
-
-    return instruction(lambda typingctx: (types.intp(), build))
 
 
 few_words = memory(MOST)
@@ -89,13 +63,6 @@ def feeds_itself(args, steps, inputs, operands, count):
     return False
 
 
-def compiled_loop(body: Any) -> Any:
-    """An inner loop for NumPy, of a function of the places, the count, the strides in bytes and what the loop is told."""
-    loop = cached(CFunc(body, (_WORDS(*[_WORDS] * 4).args, types.void), {}, dict(_OPTIONS)))
-    loop.compile()
-    return loop
-
-
 class Head(ctypes.Structure):
     """The public head of NumPy's PyUFuncObject."""
 
@@ -109,14 +76,6 @@ class Head(ctypes.Structure):
         ("data", ctypes.POINTER(ctypes.c_void_p)),
         ("ntypes", ctypes.c_int),
     )
-
-
-_kept: list[Any] = []
-
-
-def keep(what: Any) -> None:
-    """Let what NumPy points to stay for ever."""
-    _kept.append(what)
 
 
 def elementwise() -> Iterator[tuple[np.ufunc, Head]]:

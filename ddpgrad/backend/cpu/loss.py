@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from .element_loops import of_elements
 from .numbers import where
-from .piecewise import _SMALL, _map, _map_pair
 from .threads import WORTH_SHARING, in_parts, threads
 from .vectormath import compiled_for, exp_of_negative, from_ordered, kernel, less_both, to_ordered
 
@@ -235,25 +235,25 @@ def _nll_backward(g, places, share, out):
 
 def huber(input: np.ndarray, delta: float, scale: float = 1.0) -> np.ndarray:
     """scale times x**2 / 2 within [-delta, delta], else times delta * (|x| - delta / 2)."""
-    return _map(_huber, input, delta, scale, 0.5)
+    return of_elements(_huber, input, options=(delta, scale))
 
 
 def huber_backward(g: np.ndarray, input: np.ndarray, delta: float, scale: float) -> np.ndarray:
     """The gradient of `huber` for `input`."""
-    return _map_pair(_huber_backward, g, input, delta, scale)
+    return of_elements(_huber_backward, g, input, options=(delta, scale))
 
 
 def square_backward(g: np.ndarray, input: np.ndarray) -> np.ndarray:
     """The gradient of `square`, whose sum or mean is a loss."""
-    return NotImplemented if input.size < _SMALL else _map_pair(_square_backward, g, input, 2.0)
+    return of_elements(_square_backward, g, input)
 
 
-def _square_backward(g, x, two):
-    return g * two * x
+def _square_backward(g, x):
+    return g * type(x)(2) * x
 
 
-def _huber(x, delta, scale, half):
-    size = abs(x)
+def _huber(x, delta, scale):
+    size, half = abs(x), type(x)(0.5)
     inner = where(size < delta, size, delta)
     return inner * (size - half * inner) * scale
 

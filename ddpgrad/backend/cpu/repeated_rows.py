@@ -19,7 +19,8 @@ from llvmlite import ir
 from numba import njit, types
 from numba.core.ccallback import CFunc
 
-from .inner_loops import Head, call, elementwise, few_words, keep, memory, pointer
+from .element_loops import keep, memory, pointer
+from .inner_loops import Head, call, elementwise, few_words
 from .kernel_cache import cached
 from .register_tile import intrinsic
 from .shared_loops import QUICK

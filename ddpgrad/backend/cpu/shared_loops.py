@@ -10,7 +10,8 @@ from functools import cache
 
 import numpy as np
 
-from .inner_loops import address_of, call, compiled_loop, elementwise, keep, pointer, put
+from .element_loops import compiled_loop, keep, own, pointer
+from .inner_loops import Head, address_of, call, elementwise, put
 from .watching import LEAST, STATE, share
 
 # What a loop is told, in words: the loop in whose place it is, and what that is told; the number of inputs and of operands; the
@@ -43,10 +44,11 @@ def _address() -> int:
     return loop.address
 
 
-def around(ufunc: np.ufunc, loop: int, told: int) -> tuple[int, int]:
-    """An inner loop, and what it is told, that share `loop`, one of `ufunc`."""
-    shift = 0 if ufunc.__name__ in QUICK else _SLOWER
-    words = np.array([loop, told, ufunc.nin, ufunc.nargs, STATE.ctypes.data, shift], np.int64)
+def around(name: str, operands: int, loop: int, told: int, inputs: int | None = None) -> tuple[int, int]:
+    """An inner loop, and what it is told, that share `loop`, one of the ufunc `name`; with one output if nothing is said."""
+    shift = 0 if name in QUICK else _SLOWER
+    inputs = operands - 1 if inputs is None else inputs
+    words = np.array([loop, told, inputs, operands, STATE.ctypes.data, shift], np.int64)
     keep(words)
     return _address(), words.ctypes.data
 
@@ -54,7 +56,13 @@ def around(ufunc: np.ufunc, loop: int, told: int) -> tuple[int, int]:
 @cache
 def install() -> None:
     """Let all of NumPy's loops of numbers be shared, when `STATE` says that there are helpers."""
+    own.around = around
+    for ufunc in own.ufuncs:
+        head = Head.from_address(id(ufunc))
+        put(head, 0, *around(ufunc.__name__, ufunc.nargs, head.functions[0], head.data[0] or 0))
     for ufunc, head in elementwise():
         for place, letters in enumerate(ufunc.types):
             if _NUMBERS.issuperset(letters):
-                put(head, place, *around(ufunc, head.functions[place], head.data[place] or 0))
+                told = head.data[place] or 0
+                loop = around(ufunc.__name__, ufunc.nargs, head.functions[place], told, ufunc.nin)
+                put(head, place, *loop)

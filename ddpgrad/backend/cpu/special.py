@@ -9,16 +9,15 @@ import numpy as np
 from numba import types
 from numba.extending import overload
 
-from ..dtype import prepare_narrow
 from ..layout import beside
 from .doublemath import FAR, whole
 from .doublemath import cos as cos_of_double
 from .doublemath import sin as sin_of_double
-from .half import is_half, stored
+from .element_loops import of_elements
 from .normals import log_of_normal
 from .numbers import where
 from .threads import shared
-from .vectormath import _INLINED, _of_double, compiled_for, kernel, narrowed, normal, widened
+from .vectormath import _INLINED, _of_double, compiled_for, kernel, normal
 
 Array = np.ndarray[Any, Any]
 
@@ -42,47 +41,55 @@ _ZERO, _ONE, _TWO, _ROOT_2 = np.float32(0), np.float32(1), np.float32(2), np.flo
 
 def erf(input: Array) -> Array:
     """The error function of each element."""
-    return _each(_erf, input)
+    return of_elements(_erf, input)
 
 
 def erfinv(input: Array) -> Array:
     """What `erf` makes each float32 of."""
-    return _each(_erfinv, input) if input.dtype.char != "d" else NotImplemented
+    return of_elements(_erfinv, input) if input.dtype.char != "d" else NotImplemented
 
 
 def digamma(input: Array) -> Array:
     """The derivative of the logarithm of the gamma function."""
-    return _each(_digamma, input)
+    return of_elements(_digamma, input)
 
 
 def polygamma(input: Array, n: int) -> Array:
     """The first derivative of `digamma`; others are left to the zeta function."""
-    return _each(_trigamma, input) if n == 1 else NotImplemented
+    return of_elements(_trigamma, input) if n == 1 else NotImplemented
 
 
 def sign(input: Array) -> Array:
     """-1, 0 or 1 by the sign of each element, 0 for a nan."""
-    return _each(_sign, input) if input.size >= _SMALL else NotImplemented
+    return of_elements(_sign, input)
 
 
 def rsqrt(input: Array) -> Array:
     """1 / sqrt(x)."""
-    return _each(_rsqrt, input) if input.size >= _SMALL else NotImplemented
+    return of_elements(_rsqrt, input)
 
 
 def frac(input: Array) -> Array:
     """x less its whole part."""
-    return _each(_frac, input) if input.size >= _SMALL else NotImplemented
+    return of_elements(_frac, input)
 
 
 def sin(input: Array) -> Array:
     """The sine of each float64."""
-    return _each(_sin, input) if input.size >= _SMALL and input.dtype.char == "d" else NotImplemented
+    return _of_double_elements(_sin, input)
 
 
 def cos(input: Array) -> Array:
     """The cosine of each float64."""
-    return _each(_cos, input) if input.size >= _SMALL and input.dtype.char == "d" else NotImplemented
+    return _of_double_elements(_cos, input)
+
+
+def _of_double_elements(loop: Any, input: Array) -> Array:
+    if input.size < _SMALL or input.dtype.char != "d":
+        return NotImplemented
+    out, flat, vectors = beside(input.dtype, input)
+    loop(*vectors, flat)
+    return out
 
 
 def hypot(input: Array, other: Array) -> Array:
@@ -96,25 +103,11 @@ def hypot(input: Array, other: Array) -> Array:
 
 def nan_to_num(input: Array, nan: float, posinf: float | None, neginf: float | None) -> Array:
     """Numbers in place of nan and the infinities: the largest and smallest of the dtype where they are None."""
-    if input.size < _SMALL or not compiled_for(input):
+    if not compiled_for(input):
         return NotImplemented
     known = np.finfo(input.dtype)
     high, low = known.max if posinf is None else posinf, known.min if neginf is None else neginf
-    return _each(_finite, input, nan, high, low)
-
-
-def _each(loop: Any, x: Array, *numbers: float) -> Array:
-    """What `loop` makes of every element, in float32 of those of 16 bits."""
-    if compiled_for(x):
-        out, flat, vectors = beside(x.dtype, x)
-        loop(*vectors, *[x.dtype.type(n) for n in numbers], flat)
-        return out
-    if x.size < _SMALL or not is_half(x.dtype):
-        return NotImplemented
-    prepare_narrow()
-    out, flat, vectors = beside(x.dtype, x)
-    loop(stored(vectors[0]), *[np.float32(n) for n in numbers], stored(flat))
-    return out
+    return of_elements(_finite, input, options=(nan, high, low))
 
 
 def erf_of(x):
@@ -140,12 +133,8 @@ def _(x):
     return erf32 if x == types.float32 else _of_double("erf")
 
 
-@shared("x", "out")
-@kernel
-def _erf(x, out):
-    for i in range(x.size):
-        value = widened(x[i])
-        out[i] = narrowed(where(value == value, erf_of(value), value), out)
+def _erf(x):
+    return where(x == x, erf_of(x), x)
 
 
 # erfinv(x) / x as polynomials in w - 2.5 and sqrt(w) - 3 with w = -log(1 - x**2), where w is below and above 5: M. Giles,
@@ -167,20 +156,16 @@ _FAR = tuple(
 _FIVE, _INF = np.float32(5), np.float32(np.inf)
 
 
-@shared("x", "out")
-@kernel
-def _erfinv(x, out):
-    for i in range(x.size):
-        value = widened(x[i])
-        rest = (_ONE - value) * (_ONE + value)
-        w = -log_of_normal(where(rest > _ZERO, rest, _ONE))
-        near, far = w - np.float32(2.5), np.float32(math.sqrt(w)) - np.float32(3)
-        p, q = _NEAR[0], _FAR[0]
-        for k in range(1, 9):
-            p, q = p * near + _NEAR[k], q * far + _FAR[k]
-        found = where(w < _FIVE, p, q) * value
-        found = where(rest == _ZERO, value * _INF, found)
-        out[i] = narrowed(where(rest >= _ZERO, found, np.float32(np.nan)), out)
+def _erfinv(x):
+    rest = (_ONE - x) * (_ONE + x)
+    w = -log_of_normal(where(rest > _ZERO, rest, _ONE))
+    near, far = w - np.float32(2.5), np.float32(math.sqrt(w)) - np.float32(3)
+    p, q = _NEAR[0], _FAR[0]
+    for k in range(1, 9):
+        p, q = p * near + _NEAR[k], q * far + _FAR[k]
+    found = where(w < _FIVE, p, q) * x
+    found = where(rest == _ZERO, x * _INF, found)
+    return where(rest >= _ZERO, found, np.float32(np.nan))
 
 
 # The numbers of Bernoulli B(2k), for the series at large x; digamma's has B(2k) / 2k.
@@ -188,86 +173,66 @@ _BERNOULLI = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6)
 _OF_DIGAMMA = tuple(b / (2 * k) for k, b in enumerate(_BERNOULLI, 1))
 
 
-@shared("x", "out")
-@kernel
-def _digamma(x, out):
-    for i in range(x.size):
-        given = np.float64(widened(x[i]))
-        mirrored = given <= 0  # digamma(1 - x) - digamma(x) = pi / tan(pi x)
-        z = 1 - given if mirrored else given
-        total = 0.0
-        while z < 10:  # digamma(x + 1) = digamma(x) + 1 / x
-            total -= 1 / z
-            z += 1
-        w = 1 / (z * z)
-        series = 0.0
-        for k in range(6, -1, -1):
-            series = w * (_OF_DIGAMMA[k] + series)
-        total += math.log(z) - 0.5 / z - series
-        if mirrored:
-            part = given - np.trunc(given)  # `math.trunc` makes an int, which may be too large
-            total -= math.pi / math.tan(math.pi * part) if part else math.nan
-            total = math.copysign(math.inf, -given) if given == 0 else total
-        out[i] = narrowed(total, out)
+def _digamma(x):
+    given = np.float64(x)
+    mirrored = given <= 0  # digamma(1 - x) - digamma(x) = pi / tan(pi x)
+    z = 1 - given if mirrored else given
+    total = 0.0
+    while z < 10:  # digamma(x + 1) = digamma(x) + 1 / x
+        total -= 1 / z
+        z += 1
+    w = 1 / (z * z)
+    series = 0.0
+    for k in range(6, -1, -1):
+        series = w * (_OF_DIGAMMA[k] + series)
+    total += math.log(z) - 0.5 / z - series
+    if mirrored:
+        part = given - np.trunc(given)  # `math.trunc` makes an int, which may be too large
+        total -= math.pi / math.tan(math.pi * part) if part else math.nan
+        total = math.copysign(math.inf, -given) if given == 0 else total
+    return total
 
 
-@shared("x", "out")
-@kernel
-def _trigamma(x, out):
-    for i in range(x.size):
-        given = np.float64(widened(x[i]))
-        mirrored = given <= 0  # trigamma(1 - x) + trigamma(x) = (pi / sin(pi x))**2
-        z = 1 - given if mirrored else given
-        total = 0.0
-        while z < 10:  # trigamma(x + 1) = trigamma(x) - 1 / x**2
-            total += 1 / (z * z)
-            z += 1
-        w = 1 / (z * z)
-        series = 0.0
-        for k in range(6, -1, -1):
-            series = w * (_BERNOULLI[k] + series)
-        total += 0.5 * w + (1 + series) / z
-        if mirrored:
-            sine = math.sin(math.pi * (given - np.trunc(given)))
-            total = (math.pi / sine) ** 2 - total if sine else math.inf
-        out[i] = narrowed(total, out)
+def _trigamma(x):
+    given = np.float64(x)
+    mirrored = given <= 0  # trigamma(1 - x) + trigamma(x) = (pi / sin(pi x))**2
+    z = 1 - given if mirrored else given
+    total = 0.0
+    while z < 10:  # trigamma(x + 1) = trigamma(x) - 1 / x**2
+        total += 1 / (z * z)
+        z += 1
+    w = 1 / (z * z)
+    series = 0.0
+    for k in range(6, -1, -1):
+        series = w * (_BERNOULLI[k] + series)
+    total += 0.5 * w + (1 + series) / z
+    if mirrored:
+        sine = math.sin(math.pi * (given - np.trunc(given)))
+        total = (math.pi / sine) ** 2 - total if sine else math.inf
+    return total
 
 
-@shared("x", "out")
-@kernel
-def _sign(x, out):
-    for i in range(x.size):
-        value = widened(x[i])
-        zero, one = type(value)(0), type(value)(1)
-        out[i] = narrowed(where(value > zero, one, where(value < zero, -one, zero)), out)
+def _sign(x):
+    zero, one = type(x)(0), type(x)(1)
+    return where(x > zero, one, where(x < zero, -one, zero))
 
 
-@shared("x", "out")
-@kernel
-def _finite(x, nan, high, low, out):
-    infinity = x.dtype.type(np.inf)
-    for i in range(x.size):
-        value = x[i]
-        known = where(value == infinity, high, where(value == -infinity, low, value))
-        out[i] = where(value == value, known, nan)
+def _finite(x, nan, high, low):
+    infinity = type(x)(np.inf)
+    known = where(x == infinity, high, where(x == -infinity, low, x))
+    return where(x == x, known, nan)
 
 
-def _reciprocal_roots(x, out):
-    for i in range(x.size):
-        value = widened(x[i])
-        out[i] = narrowed(type(value)(1) / math.sqrt(value), out)
+def _rsqrt(x):
+    return type(x)(1) / math.sqrt(x)
 
 
 # Otherwise the compiler takes the processor's estimate and mends it, which is nan for 0 and infinity.
-_rsqrt = shared("x", "out")(kernel(_reciprocal_roots, set()))
+_rsqrt.__dict__["fastmath"] = False
 
 
-@shared("x", "out")
-@kernel
-def _frac(x, out):
-    for i in range(x.size):
-        value = widened(x[i])
-        out[i] = narrowed(value - whole(value), out)
+def _frac(x):
+    return x - whole(x)
 
 
 def _near_and_far(near: Any, far: Any) -> Any:

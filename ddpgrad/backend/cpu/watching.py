@@ -14,7 +14,8 @@ import numpy as np
 from llvmlite import ir
 from numba import njit, types
 
-from .inner_loops import address_of, call, feeds_itself, few_words, pointer
+from .element_loops import pointer
+from .inner_loops import address_of, call, feeds_itself, few_words
 from .kernel_cache import cached
 from .register_tile import intrinsic
 from .vectormath import _OPTIONS, instruction
@@ -28,10 +29,10 @@ _LOOKS = 1 << 9  # 0.1 to 0.2 ms
 POSTED, _ASLEEP = 0, 1
 DONE, _WAITING, _FLAGS, _BEGUN, _IS_POSTED = 8, 9, 10, 11, 12
 _LOOP, _DATA, _COUNT, THREAD, AVOIDS = 16, 17, 18, 19, 20
-_PLACES, _STEPS = 24, 28
-SEMAPHORE, OTHER_SEMAPHORE = 32, 36
-_CORES, _CORES_END = 40, 56
-CELLS = 56
+_PLACES, _STEPS = 24, 32  # of at most `inner_loops.MOST` operands
+SEMAPHORE, OTHER_SEMAPHORE = 40, 44
+_CORES, _CORES_END = 48, 64
+CELLS = 64
 
 # Places in what all loops are told: whether the helpers work for somebody, elements that are worth their while, and who they are.
 LOCK, LEAST, HELPERS, FIRST_HELPER = 0, 1, 2, 8

@@ -9,7 +9,6 @@ from typing import Any
 from .collate import default_collate
 from .dataset import IterableDataset, StackDataset, Subset, batch_reader, read_samples
 from .sampler import BatchSampler
-from .seeding import seed_sample
 
 Read = Callable[[Any], Any]
 Watch = Callable[[Any], None]
@@ -55,6 +54,8 @@ class Recipe:
             if watch is not None:
                 watch(index)
             if base_seed is not None:
+                from .seeding import seed_sample  # which few programs in one process need
+
                 seed_sample(base_seed, index)
 
         def sample(index: Any) -> Any:

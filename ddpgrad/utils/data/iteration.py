@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from ...core import spans
 from .arguments import can_pin
 from .fetch import Recipe
-from .seeding import generators_kept
 
 if TYPE_CHECKING:
     from .dataloader import DataLoader
@@ -121,6 +120,8 @@ class LocalBatches(Batches):
         try:
             if not self._seeded:
                 return self._read(element)
+            from .seeding import generators_kept  # which few programs in one process need
+
             with generators_kept():
                 return self._read(element)
         except StopIteration as error:  # it would end the loop without a word
