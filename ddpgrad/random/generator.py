@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 _DEFAULT_SEED = 67280421310721  # what PyTorch's generators start from when nobody seeds them
 _STATE_WORDS = 624  # words of a Mersenne Twister's state
 _WIDE = 1 << 28  # PyTorch draws 64 bits for integer ranges from here on
-_MANY = 1 << 15  # draws for which the twister's state is taken out of NumPy's and put back
-_SOME = 1 << 10  # the same of permutations, where compiled code is at hand
+_MANY = 1 << 15  # draws for which compiled code is worth loading
+_FEW_CALLS = 100  # the same of shorter ones, where a compiler is loaded
 _SHORT = 1 << 14  # permutations up to this length are swapped element by element
 
 # The bytes of PyTorch's CPU generator state. `left` counts the words before the next
@@ -158,15 +158,11 @@ class Generator(Variates):
         """
         for level in mode.levels:
             level.draw(self)
-        if draws * out.size < _MANY or not numba_enabled():
+        twister = _compiled(draws * out.size)
+        if twister is None:
             return False
-        from ..backend.cpu import twister
-
         with self._twister.lock:  # as NumPy's own draws: another thread must not draw the same
-            state: Any = self._twister.state
-            words = state["state"]
-            words["pos"] = getattr(twister, how)(words["key"], words["pos"], *more, out)
-            self._twister.state = state
+            getattr(twister, how)(self._twister.ctypes.state_address, *more, out)
         return True
 
     def _words32(self, count: int) -> np.ndarray:
@@ -240,6 +236,10 @@ class Generator(Variates):
         if count < BLOCK or not in_blocks:
             values = [scaled(value, std, mean) for value in self._single_normals(count)]
             return np.array(values, dtype=np.float64).astype(kind).reshape(shape)
+        if kind == np.float32 and _compiled(count) is not None:
+            values = np.empty(shape, kind)
+            self._fill("normal", values.reshape(-1), np.float32(mean), np.float32(std))
+            return values
         whole, rest = divmod(count, BLOCK)
         # PyTorch fills the array with uniform draws, transforms its whole blocks, and draws the last
         # 16 elements again when some are left over. For two-byte types it never draws the left-over.
@@ -279,14 +279,32 @@ class Generator(Variates):
         if n < 2:
             return np.arange(n)
         draws = self._words32(n - 1) if n < 0xFFFFFFFF // 20 else self._words64(n - 1)
-        if (n >= _MANY or (n >= _SOME and "numba" in sys.modules)) and numba_enabled():
-            from ..backend.cpu.twister import swap_in_turn
-
+        if (twister := _compiled(n)) is not None:
             order = np.arange(n)
-            swap_in_turn(draws, order)
+            twister.swap_in_turn(draws, order)
             return order
         partners = draws % np.arange(n, 1, -1, dtype=np.uint64)
         return _swap_in_turn(n, partners.view(np.int64) + np.arange(n - 1))
+
+
+class _Compiled:
+    """calls: without the compiled twister. module: it, once it was worth loading."""
+
+    calls: int = 0
+    module: Any = None
+
+
+def _compiled(draws: int) -> Any:
+    """The compiled twister, where it is loaded or worth loading for so many draws; else None."""
+    if _Compiled.module is None:
+        few = draws < _MANY and ("numba" not in sys.modules or _Compiled.calls < _FEW_CALLS)
+        if few or not numba_enabled():
+            _Compiled.calls += 1
+            return None
+        from ..backend.cpu import twister
+
+        _Compiled.module = twister
+    return _Compiled.module
 
 
 def _swap_in_turn(n: int, partners: np.ndarray) -> np.ndarray:

@@ -25,7 +25,7 @@ _ZERO, _HALF, _ONE, _TWO = (np.float32(c) for c in (0, 0.5, 1, 2))
 def box_muller(unit: Array, out: Array, mean: float, std: float) -> None:
     """Turn whole blocks of uniform numbers, float32 or float64, into normal ones in `out`."""
     number = unit.dtype.type
-    (_blocks if number is np.float32 else _wide_blocks)(unit, out, number(mean), number(std))
+    (normal_blocks if number is np.float32 else _wide_blocks)(unit, out, number(mean), number(std))
 
 
 def _reinterpreted(source: Any, bits: Any, target: Any) -> Any:
@@ -83,8 +83,9 @@ def _sin_cos(x):
 
 
 @cached
-@njit(**_OPTIONS)
-def _blocks(unit, out, mean, std):
+@njit(fastmath=False, **_OPTIONS)  # or it would be compiled with the options of a kernel that calls it
+def normal_blocks(unit, out, mean, std):
+    """`box_muller` of float32; `unit` and `out` may be the same."""
     sizes, turns = np.empty(_AT_ONCE * HALF, np.float32), np.empty(_AT_ONCE * HALF, np.float32)
     for first in range(0, unit.size, _AT_ONCE * BLOCK):
         count = min(_AT_ONCE, (unit.size - first) // BLOCK)

@@ -1,7 +1,7 @@
 """The Mersenne Twister (https://doi.org/10.1145/272991.272995), compiled: NumPy's numbers, whole vectors of them at a time.
 
-`key` is the state of 624 words, uint32, and is renewed in place; `position` says how many of its words are used up. Each
-function fills `out` and returns the new position.
+Each function is given the address of the state of a NumPy MT19937, as its `ctypes.state_address` says it, and fills `out`. The state
+is a key of 624 words, uint32, which is renewed in place, and behind it how many of its words are used up.
 """
 
 from __future__ import annotations
@@ -9,8 +9,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numba import njit
+from numba.np.numpy_support import carray
 
-from .vectormath import kernel
+from .element_loops import pointer
+from .kernel_cache import cached
+from .normals import BLOCK, normal_blocks
+from .vectormath import _OPTIONS, kernel
 
 Array = np.ndarray[Any, Any]
 
@@ -52,8 +57,14 @@ def _tempered(word):
 
 
 @kernel
-def words(key, position, out):
+def words(state, out):
     """Draws of 32 bits, to out of uint32 or uint64."""
+    key = carray(pointer(state, np.uint32(0)), (_LENGTH + 1,))
+    key[_LENGTH] = _words(key[:_LENGTH], np.int64(key[_LENGTH]), out)
+
+
+@kernel
+def _words(key, position, out):
     done = 0
     while done < out.size:
         if position == _LENGTH:
@@ -69,29 +80,40 @@ def words(key, position, out):
 
 
 @kernel
-def unit(key, position, out):
+def unit(state, out):
     """Numbers in [0, 1) of 24 bits, one from each draw, to out of float32."""
     drawn = np.empty(2 * _PAIRS, np.uint32)
     for start in range(0, out.size, drawn.size):
         block = out[start : start + drawn.size]
-        position = words(key, position, drawn[: block.size])
+        words(state, drawn[: block.size])
         for i in range(block.size):
             block[i] = np.float32(np.int32(drawn[i] & np.uint32(0xFFFFFF))) * np.float32(2.0**-24)
-    return position
+
+
+@cached
+@njit(fastmath=False, **_OPTIONS)  # what is inlined is not to be regrouped
+def normal(state, mean, std, out):
+    """Normal numbers, to out of 16 float32 or more: blocks of 16 each, the last of which may overlap the one before."""
+    unit(state, out)
+    whole = out.size - out.size % BLOCK
+    normal_blocks(out[:whole], out[:whole], mean, std)
+    if whole < out.size:
+        last = out[out.size - BLOCK :]
+        unit(state, last)
+        normal_blocks(last, last, mean, std)
 
 
 @kernel
-def below(key, position, limit, out):
+def below(state, limit, out):
     """Whether numbers of 53 bits, each from two draws, the high one first, are below `limit`, to out of bool."""
     drawn = np.empty(2 * _PAIRS, np.uint32)
     high, low = limit >> np.uint64(32), limit & np.uint64(0xFFFFFFFF)
     for start in range(0, out.size, _PAIRS):
         block = out[start : start + _PAIRS]
-        position = words(key, position, drawn[: 2 * block.size])
+        words(state, drawn[: 2 * block.size])
         for i in range(block.size):
             first = np.uint64(drawn[2 * i]) & np.uint64(0x1FFFFF)
             block[i] = (first < high) | ((first == high) & (np.uint64(drawn[2 * i + 1]) < low))
-    return position
 
 
 @kernel

@@ -13,14 +13,14 @@ from ...autograd.views import check_writable
 from ...backend import dtype as dtypes
 from ...backend.device import CPU
 from ...backend.layout import memory_order
-from ...core.overrides import overridable
+from ...core.overrides import overridable, overriding
 from ...core.taping import taped
 from ...core.tensor import Tensor
 from ...random import Generator, source
 from ...random.variates import largest_whole, within
 from ..dispatch.out import write_out
 from ..dispatch.tensor_function import tensor_function
-from ..indexing.setitem import copy_
+from ..indexing.setitem import copy_, store
 from ..shape.stacking import broadcast_shapes
 from .factories import default_of, dtype_of_out, empty_like, factory, finish, like, number, shape_of
 
@@ -261,7 +261,14 @@ def _overwrite(self: Tensor, drawn: np.ndarray) -> Tensor:
     drawn = _cast(drawn, self.dtype.numpy)
     if not self._array.flags.c_contiguous:
         drawn = drawn.transpose(np.argsort(memory_order(self._array)))
-    return copy_(self, finish(drawn, self.device))
+    if (
+        overriding
+        or drawn.__class__ is not self._array.__class__
+        or (self._requires_grad and is_grad_enabled())
+    ):
+        return copy_(self, finish(drawn, self.device))
+    store(self, drawn)
+    return self
 
 
 def _drawing(name: str, first: float, second: float | None, names: tuple[str, ...]) -> Callable[..., Tensor]:

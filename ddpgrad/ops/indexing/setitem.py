@@ -132,7 +132,7 @@ def fill_(input: Tensor, value: Any) -> Tensor:
         setitem(input, Ellipsis, value)
     else:
         check_writable("fill_", input, None)
-        _store(index_put.op, input, Ellipsis, value)  # type: ignore[attr-defined]
+        store(input, value)
     return input
 
 
@@ -141,6 +141,11 @@ def zero_(input: Tensor) -> Tensor:
     if overriding and is_overridden((input,), {}):
         return ask(Tensor.zero_, (input,), {})
     return fill_(input, 0)
+
+
+def store(target: Tensor, value: Any) -> None:
+    """Overwrite `target`, which may be written to, with a raw array or a number, without history."""
+    _store(index_put.op, target, Ellipsis, value)  # type: ignore[attr-defined]
 
 
 def _store(op: Op, target: Tensor, index: Any, value: Any) -> None:
