@@ -12,7 +12,7 @@ from weakref import ref
 import numpy as np
 
 from ..backend import dtype as dtypes
-from ..backend.device import Device
+from ..backend.device import CPU, Device
 from ..backend.dtype import DType
 from ..backend.elementary.shape import address_of
 from ..backend.layout import lies_in
@@ -134,7 +134,8 @@ class Tensor(_Attributed):
 
     @property
     def device(self) -> Device:
-        return backend_for(self._array).device_of(self._array)
+        array = self._array
+        return CPU if array.__class__ is np.ndarray else backend_for(array).device_of(array)
 
     @property
     def is_cuda(self) -> bool:

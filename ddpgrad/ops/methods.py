@@ -11,7 +11,7 @@ import numpy as np
 
 from ..autograd import accumulate, entry
 from ..backend import dtype as dtypes
-from ..core.overrides import DisableTorchFunction, overridable
+from ..core.overrides import DisableTorchFunction, overridable, overriding
 from ..core.tensor import Tensor
 from ..core.upcalls import declare_all_ops
 from .creation import data, draws, factories, interop
@@ -161,6 +161,7 @@ def _attach_others() -> None:
     Tensor.volatile = property(entry.volatile)  # type: ignore[attr-defined]
     Tensor._cdata = property(_cdata)  # type: ignore[attr-defined]
     _attach_scaled_inplace()
+    Tensor.div_ = Tensor.divide_ = _division(inplace.inplace(OPS["div"]), Tensor.div_)
     _attach_writing()
     _attach_conversions()
     _attach_shorthands()
@@ -191,6 +192,16 @@ def _attach_scaled_inplace() -> None:
         method.__dict__["__signature__"] = in_place(signature(OPS[name].public))
         for alias in (name, *OPS[name].aliases):
             setattr(Tensor, f"{alias}_", method)
+
+
+def _division(plain: Any, rounding: Any) -> Any:
+    """`div_`: `plain`, which may write in place, or with a `rounding_mode`."""
+
+    @functools.wraps(rounding)
+    def div_(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        return (rounding if kwargs else plain)(input, *args, **kwargs)
+
+    return div_
 
 
 def _attach_writing() -> None:
@@ -232,6 +243,13 @@ def _cdata(self: Tensor) -> int:
 
 
 def _cpu(self: Tensor, memory_format: Any = None) -> Tensor:
+    if (
+        memory_format is None
+        and self.__class__ is Tensor
+        and self._array.__class__ is np.ndarray
+        and not overriding
+    ):
+        return self
     return conversion.to(self, "cpu", memory_format=memory_format)
 
 
@@ -242,6 +260,8 @@ def _cuda(self: Tensor, device: Any = None, non_blocking: bool = False, memory_f
 
 def _converter(name: str, dtype: dtypes.DType) -> Any:
     def method(self: Tensor, memory_format: Any = None) -> Tensor:
+        if memory_format is None and self.__class__ is Tensor and not overriding:
+            return self if self.dtype is dtype else conversion.to_dtype(self, dtype)
         return conversion.to(self, dtype, memory_format=memory_format)
 
     method.__name__ = name

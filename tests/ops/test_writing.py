@@ -91,6 +91,23 @@ def test_nothing_the_size_of_the_tensor_is_allocated(name: str):
         tracemalloc.stop()
 
 
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda x: x.relu_(), lambda x: x.clamp_(-1, 1), lambda x: x.clamp_(max=1.0), lambda x: x.div_(2.0),
+    ],
+)  # fmt: skip
+def test_elementwise_functions_write_into_the_tensor(write: Any):
+    x = ones(4000, 40)
+    write(x)
+    tracemalloc.start()
+    try:
+        write(x)
+        assert tracemalloc.get_traced_memory()[1] < 200_000
+    finally:
+        tracemalloc.stop()
+
+
 def test_wrong_arguments_leave_the_tensor_as_it_was():
     x = torch.arange(4.0)
     with pytest.raises(IndexError, match="index 9 is out of bounds"):

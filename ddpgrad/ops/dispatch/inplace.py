@@ -185,8 +185,10 @@ def _computed_in_place(op: Op, target: Tensor, args: tuple[Any, ...], kwargs: di
     dtype, kind = array.dtype, array.__class__
     kernel = op.kernels[kind]
     writes = getattr(kernel, "writes", None)
-    if kwargs or dtype.kind != "f" or casting or recorders:
+    if (kwargs and writes is None) or dtype.kind != "f" or casting or recorders:
         return False
+    if kwargs:
+        args = tuple(op.bind((target, *args), dict(kwargs))[1:])
     if writes is None and getattr(kernel, "nin", 0) != len(args) + 1:
         return False
     operands = [array]
@@ -196,7 +198,7 @@ def _computed_in_place(op: Op, target: Tensor, args: tuple[Any, ...], kwargs: di
             rounds = dtype.itemsize == 2 and op.name in DIGITS_KEPT
             if rounds or (place in op.tensors and place not in op.numbers):
                 return False
-        else:
+        elif value is not None or writes is None:
             value = getattr(value, "_array", None)
             if value is None or value.dtype is not dtype:
                 return False

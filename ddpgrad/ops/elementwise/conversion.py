@@ -27,7 +27,7 @@ def move(F: Any, input: Tensor, device: Any, source: Any) -> Tensor:
 def wide(input: Tensor) -> Tensor:
     """In float32 if its type is a float of 16 bits: for what takes several ops, and is rounded once at the end."""
     kind = input.dtype
-    return _cast(input, dtypes.float32) if kind.itemsize == 2 and kind.category == 2 else input
+    return to_dtype(input, dtypes.float32) if kind.itemsize == 2 and kind.category == 2 else input
 
 
 @tensor_function()
@@ -59,7 +59,7 @@ def to(
             backend_of(target.type)  # loads it, or says why not
             out = move(out, target, input.device)
     if dtype is not None and dtypes.of(dtype) is not out.dtype:
-        out = _cast(out, dtypes.of(dtype))
+        out = to_dtype(out, dtypes.of(dtype))
     if memory_format is not None and memory_format.order is not None:
         dims = memory_format.order(out.ndim)
         if memory_format.rank is None:
@@ -71,7 +71,8 @@ def to(
     return unary.clone(out) if copy and out is input else out
 
 
-def _cast(input: Tensor, dtype: dtypes.DType) -> Tensor:
+def to_dtype(input: Tensor, dtype: dtypes.DType) -> Tensor:
+    """In another dtype."""
     if dtype.category < 2 and input._requires_grad:  # no gradient passes through integers
         input = input.detach()
     return unary.cast(input, dtype)

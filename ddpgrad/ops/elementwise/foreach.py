@@ -29,6 +29,8 @@ _OWN: dict[str, Callable[..., Any]] = {
     "powsum": lambda tensor, ord=2, dtype=None: tensor.to(dtype or tensor.dtype).abs().pow(ord).sum(),
     "pow": binary.pow,
     "addcdiv": lambda tensor, tensor1, tensor2, value=1: fused_sums.addcdiv(tensor, tensor1, tensor2, value=value),
+    "addcdiv_": lambda tensor, tensor1, tensor2, value=1: tensor.addcdiv_(tensor1, tensor2, value=value),
+    "addcmul_": lambda tensor, tensor1, tensor2, value=1: tensor.addcmul_(tensor1, tensor2, value=value),
     "addcmul": lambda tensor, tensor1, tensor2, value=1: fused_sums.addcmul(tensor, tensor1, tensor2, value=value),
 }  # fmt: skip
 """Ops whose form for lists takes other arguments than the method."""
@@ -41,7 +43,9 @@ _NAMES = {"scalar": "other", "scalars": "other", "tensors1": "end", "weights": "
 def foreach(name: str) -> Callable[..., Any] | None:
     """The function `name`, such as `_foreach_add_`; None where no method is called so."""
     op = name.removeprefix("_foreach_")
-    written = _OWN.get(op[:-1]) if op.endswith("_") else None  # in two steps: no method does it in place
+    written = (
+        _OWN.get(op[:-1]) if op.endswith("_") and op not in _OWN else None
+    )  # in two steps: no method does it in place
     method = _OWN.get(op) or written or getattr(Tensor, op, None)
     if name == op or method is None:
         return None
