@@ -378,8 +378,9 @@ class Reducer(Averages):
             self.arrivals = {}
 
     def prepare_for_backward(self, outputs: Sequence[Tensor] = ()) -> None:
-        """For programs that do what DistributedDataParallel does: a backward that begins needs nothing more."""
+        """For programs that do what DistributedDataParallel does: the next backward averages, also of a forward within `no_sync`."""
         self.check_idle()
+        self.awaited = True
 
     def _rebuild_buckets(self) -> bool:
         """False: the end of the first backward lays the buckets out anew."""

@@ -298,7 +298,7 @@ def _check(name: str, p: Parameter, mesh: DeviceMesh) -> None:
         )
     if p.ndim == 0:
         raise ValueError(
-            f"fully_shard doesn't support scalar parameters. Change '{name}' to a 1D tensor with numel equal to 1."
+            f"fully_shard doesn't support scalar parameters. Change {name} to a 1D tensor with numel equal to 1."
         )
     if p.grad is not None:
         raise RuntimeError(f"fully_shard: parameter '{name}' has a gradient: set it to None before")

@@ -222,6 +222,8 @@ def register_fsdp_forward_method(module: Module, method_name: str) -> None:
     """Let the method of that name do before and after it what forward does; nothing for a module that is not sharded."""
     if not isinstance(module, FSDPModule):
         return
+    if not hasattr(module, method_name):
+        raise ValueError(f"register_fsdp_forward_method: {type(module)} does not have a method {method_name}")
     method, state = getattr(module, method_name), state_of(module)
 
     @functools.wraps(method)

@@ -44,7 +44,8 @@ class _PipelineSchedule:
     """What all schedules do: they split a batch, run the `actions` of this rank, and join outputs and losses.
 
     loss_fn: of the last stage's output and the target of a micro-batch; without one there is no backward. Specs: see
-    `microbatch`. scale_grads: divide gradients by the number of micro-batches, as is right where losses are means.
+    `microbatch`. scale_grads: divide gradients by the number of micro-batches, as is right where losses are means; what earlier
+    steps left in `.grad` is divided again.
     """
 
     def __init__(

@@ -122,6 +122,8 @@ class PipelineStage:
             self.submod.set_is_last_backward(last)
             self.submod.set_reshard_after_backward(last)
             self.submod.set_requires_gradient_sync(last)
+        if last and isinstance(self.submod, DistributedDataParallel):
+            self.submod.reducer.prepare_for_backward()
         with nullcontext() if last else self._unsynchronised():
             if loss is not None:
                 autograd.backward([loss])
