@@ -77,8 +77,14 @@ def real(array: Array) -> Array:
 def order(parameter: Array) -> Dims | None:
     """The order of dimensions in which a parameter without gaps lies; None for that of the dimensions, or with gaps.
 
-    RuntimeError for a parameter that was expanded: it would be updated several times.
+    RuntimeError for a parameter that was expanded: it would be updated several times; and for one of integers, whose steps
+    would be cut off.
     """
+    if parameter.dtype.kind in "biu":
+        raise RuntimeError(
+            f"optimizers update floating-point parameters, and one (shape {list(parameter.shape)}) is of dtype "
+            f"{parameter.dtype.name}: leave it out, or convert it"
+        )
     if (
         parameter.size
         and 0 in parameter.strides

@@ -60,7 +60,11 @@ def write(folder: Path, config: Mapping[str, Any]) -> None:
 
 def place() -> dict[str, str]:
     """The working folder, and the time."""
-    return {"folder": str(Path.cwd()), "started": time.strftime("%Y-%m-%dT%H:%M:%S%z")}
+    try:
+        folder = str(Path.cwd())
+    except FileNotFoundError:
+        raise LaunchError("the current folder does not exist any more: cd to one that does") from None
+    return {"folder": folder, "started": time.strftime("%Y-%m-%dT%H:%M:%S%z")}
 
 
 def world(ranks: int, processes: int, starter: str) -> dict[str, Any]:

@@ -191,6 +191,16 @@ def test_what_cannot_be_done_is_refused_at_once(tmp_path, monkeypatch, capsys, a
     assert capsys.readouterr().err.startswith(f"ddprun: error: {words}")
 
 
+def test_a_folder_that_is_gone_is_named(tmp_path, monkeypatch, capsys):
+    script, gone = tmp_path / "s.py", tmp_path / "gone"
+    script.touch()
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    assert main(["-n", "1", str(script)]) == 2
+    assert "the current folder does not exist any more: cd to one that does" in capsys.readouterr().err
+
+
 def test_a_module_is_found_as_python_finds_it(tmp_path):
     """In an environment where this package is installed to be edited, from any folder."""
     words = [sys.executable, "-P", "-m", "ddpgrad.launcher", "-n", "1", "-m", "ddpgrad.launcher", "--help"]

@@ -45,6 +45,16 @@ def test_a_parameter_that_stands_for_itself_several_times_is_refused(make):
         make([parameter], lr=0.1).step()
 
 
+@pytest.mark.parametrize("make", [optim.SGD, optim.Adam])
+def test_a_parameter_of_integers_is_refused(make):
+    parameter = torch.tensor([1, 2])
+    parameter.grad = torch.tensor([1, 1])
+    with pytest.raises(
+        RuntimeError, match=r"floating-point parameters, and one \(shape \[2\]\) is of dtype int64"
+    ):
+        make([parameter], lr=0.1).step()
+
+
 @pytest.mark.parametrize("make", [optim.SGD, optim.Adam, optim.Adagrad])
 def test_infinite_elements_without_gradient_stay_what_they_are(make):
     parameter = nn.Parameter(torch.tensor([-float("inf"), 1.0]))
