@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import warnings
+from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any
 
@@ -26,12 +27,9 @@ class OptState(enum.Enum):
     READY, UNSCALED, STEPPED = range(3)
 
 
-class _Progress:
-    """Where an optimizer is between two updates; found_inf: by device, 1.0 if a gradient is not finite."""
-
-    def __init__(self) -> None:
-        self.stage = OptState.READY
-        self.found_inf: dict[Any, Tensor] = {}
+def _refresh_per_optimizer_state() -> dict[str, Any]:
+    """Where an optimizer is between two updates; found_inf_per_device: 1.0 if a gradient there is not finite."""
+    return {"stage": OptState.READY, "found_inf_per_device": {}}
 
 
 class GradScaler:
@@ -70,7 +68,8 @@ class GradScaler:
         self._growth_interval = growth_interval
         self._scale: Tensor | None = None  # made where the first loss is
         self._growth_tracker: Tensor | None = None
-        self._optimizers: dict[int, _Progress] = {}
+        # By identity of the optimizer. Trainers with a loop of their own read and change it, under PyTorch's name.
+        self._per_optimizer_states = defaultdict(_refresh_per_optimizer_state)
 
     # -- scaling -----------------------------------------------------------------------------
 
@@ -100,17 +99,17 @@ class GradScaler:
         if not self._enabled:
             return
         progress = self._progress("unscale_", optimizer)
-        if progress.stage is OptState.UNSCALED:
+        if progress["stage"] is OptState.UNSCALED:
             raise RuntimeError(
                 "unscale_() has already been called on this optimizer since the last update()."
             )
-        if progress.stage is OptState.STEPPED:
+        if progress["stage"] is OptState.STEPPED:
             raise RuntimeError("unscale_() is being called after step().")
         assert self._scale is not None
         self._check(optimizer, progress, 1.0 / self._scale._array.astype(np.float64))
-        progress.stage = OptState.UNSCALED
+        progress["stage"] = OptState.UNSCALED
 
-    def _check(self, optimizer: Optimizer, progress: _Progress, factor: Any) -> None:
+    def _check(self, optimizer: Optimizer, progress: dict[str, Any], factor: Any) -> None:
         """Multiply gradients by a factor, if it is not None, and note whether all were finite."""
         grads = [p._grad for group in optimizer.param_groups for p in group["params"] if p._grad is not None]
         if factor is not None and any(grad.dtype is dtypes.float16 for grad in grads):
@@ -120,7 +119,7 @@ class GradScaler:
         for device, together in alike(arrays):
             bad = backend_for(together[0]).unscale_(together, factor)
             found[device] = found[device] | bad if device in found else bad
-        progress.found_inf = {
+        progress["found_inf_per_device"] = {
             device: wrap(backend_for(bad).asarray(bad, dtypes.float32)) for device, bad in found.items()
         }
         if factor is not None:
@@ -137,43 +136,48 @@ class GradScaler:
         if "closure" in kwargs:
             raise RuntimeError("Closure use is not currently supported if GradScaler is enabled.")
         progress = self._progress("step", optimizer)
-        if progress.stage is OptState.STEPPED:
+        if progress["stage"] is OptState.STEPPED:
             raise RuntimeError("step() has already been called since the last update().")
         if getattr(optimizer, "_step_supports_amp_scaling", False):
             result = self._step_that_unscales(optimizer, progress, args, kwargs)
         else:
-            if progress.stage is OptState.READY:
+            if progress["stage"] is OptState.READY:
                 self.unscale_(optimizer)
             self._require_checked(progress)
-            finite = not any(float(found) for found in progress.found_inf.values())
+            finite = not any(float(found) for found in progress["found_inf_per_device"].values())
             result = optimizer.step(*args, **kwargs) if finite else None
-        progress.stage = OptState.STEPPED
+        progress["stage"] = OptState.STEPPED
         return result
 
     def _step_that_unscales(
-        self, optimizer: Optimizer, progress: _Progress, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self, optimizer: Optimizer, progress: dict[str, Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        if progress.stage is OptState.READY:
+        if progress["stage"] is OptState.READY:
             self._check(optimizer, progress, None)
         self._require_checked(progress)
         scaled: Any = optimizer
-        scaled.grad_scale = self._scale if progress.stage is OptState.READY else None
-        scaled.found_inf = sum(found.to(self._scale.device) for found in progress.found_inf.values())  # type: ignore[union-attr]
+        scaled.grad_scale = self._scale if progress["stage"] is OptState.READY else None
+        assert self._scale is not None
+        device = self._scale.device
+        scaled.found_inf = sum(found.to(device) for found in progress["found_inf_per_device"].values())
         try:
             return optimizer.step(*args, **kwargs)
         finally:
             del scaled.grad_scale, scaled.found_inf
 
-    def _require_checked(self, progress: _Progress) -> None:
-        if not progress.found_inf:
+    def _require_checked(self, progress: dict[str, Any]) -> None:
+        if not progress["found_inf_per_device"]:
             raise AssertionError(
                 "No inf checks were recorded for this optimizer: none of its parameters has a gradient."
             )
 
-    def _progress(self, what: str, optimizer: Optimizer) -> _Progress:
+    def _progress(self, what: str, optimizer: Optimizer) -> dict[str, Any]:
         self._require_scale(what)
-        on_capture_failure(self._optimizers.clear)
-        return self._optimizers.setdefault(id(optimizer), _Progress())
+        on_capture_failure(self._per_optimizer_states.clear)
+        return self._per_optimizer_states[id(optimizer)]
+
+    def _found_inf_per_device(self, optimizer: Optimizer) -> dict[Any, Tensor]:
+        return self._per_optimizer_states[id(optimizer)]["found_inf_per_device"]
 
     def _require_scale(self, what: str) -> None:
         if self._scale is None:
@@ -196,7 +200,9 @@ class GradScaler:
             scale.fill_(new_scale if isinstance(new_scale, (int, float)) else float(new_scale))
         else:
             found = [
-                f.to(scale.device)._array for p in self._optimizers.values() for f in p.found_inf.values()
+                found.to(scale.device)._array
+                for progress in self._per_optimizer_states.values()
+                for found in progress["found_inf_per_device"].values()
             ]
             if not found:
                 raise AssertionError("No inf checks were recorded prior to update.")
@@ -208,7 +214,7 @@ class GradScaler:
             grown = backend.where(full_interval & backend.isfinite(grown), grown, scale._array)
             scale._array[...] = backend.where(bad, scale._array * self._backoff_factor, grown)
             tracker._array[...] = backend.where(bad | full_interval, 0, steps)
-        self._optimizers.clear()
+        self._per_optimizer_states.clear()
 
     def get_scale(self) -> float:
         """The scale. On a GPU, this waits for it."""

@@ -126,6 +126,9 @@ PARTS = {
     "onnx.symbolic_opset9": Part(_ONNX, ""),
     "onnx.symbolic_opset11": Part(_ONNX, ""),
     "package": Part("no code is packed into files here", "PackageExporter PackageImporter"),
+    "profiler._memory_profiler": Part(
+        "torch.profiler says the memory of results by operator", "_CATEGORY_TO_COLORS= _CATEGORY_TO_INDEX= MemoryProfileTimeline"
+    ),
     "utils._device": Part("a torch.device is a block here, too", "DeviceContext set_device"),
     "utils.cpp_extension": Part(
         "C++ and CUDA extensions of PyTorch need PyTorch itself",

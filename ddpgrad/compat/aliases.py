@@ -138,7 +138,7 @@ PAGES = {
     "from ..profiler.table import duration as _format_time, size as _format_memory",
     "distributed.algorithms._checkpoint": "",
     "distributed.algorithms._checkpoint.checkpoint_wrapper": "from ..distributed.algorithms.checkpoint_wrapper import "
-    "CheckpointImpl, CheckpointWrapper, apply_activation_checkpointing, checkpoint_wrapper",
+    "ActivationWrapper, CheckpointImpl, CheckpointWrapper, OffloadWrapper, apply_activation_checkpointing, checkpoint_wrapper, offload_wrapper",
     "distributed.constants": "from ..distributed.backends import default_pg_timeout",
     "_custom_ops": "",
     "_library.infer_schema": "from ..library.schema import infer_schema",

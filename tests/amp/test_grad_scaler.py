@@ -1,11 +1,13 @@
 """GradScaler: the order of its calls, and what it refuses; its course is in tests/parity."""
 
+from collections import defaultdict
 from typing import Any
 
 import pytest
 
 import ddpgrad as torch
 from ddpgrad import nn, optim
+from ddpgrad.amp.grad_scaler import OptState, _refresh_per_optimizer_state
 
 
 def start(**options: Any) -> tuple[Any, Any, Any]:
@@ -77,3 +79,17 @@ def test_several_losses_and_a_scaler_that_is_off() -> None:
     off.step(optimizer)
     off.update()
     assert p.tolist() == [0.5, 0.5] and off.get_scale() == 1.0 and off.state_dict() == {}
+
+
+def test_trainers_look_up_and_change_where_an_optimizer_is() -> None:
+    p, optimizer, scaler = start()
+    scaler.scale(p.sum()).backward()
+    scaler.unscale_(optimizer)
+    state = scaler._per_optimizer_states[id(optimizer)]
+    (found,) = state["found_inf_per_device"].values()
+    assert state["stage"] is OptState.UNSCALED and found.item() == 0.0
+    assert scaler._found_inf_per_device(optimizer) is state["found_inf_per_device"]
+    state["stage"] = OptState.READY  # as a closure that computes the gradients again does
+    scaler.unscale_(optimizer)
+    scaler._per_optimizer_states = defaultdict(_refresh_per_optimizer_state)
+    assert scaler._per_optimizer_states[id(optimizer)]["stage"] is OptState.READY

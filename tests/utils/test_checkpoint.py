@@ -362,3 +362,22 @@ def test_inputs_are_cut_from_their_history():
         checkpoint_module.detach_variable(x)
     with pytest.warns(UserWarning, match="None of the inputs"):
         checkpoint_module.check_backward_validity([torch.ones(1), 3])
+
+
+def test_wrappers_keep_names_and_gradients():
+    from ddpgrad.distributed.algorithms._checkpoint.checkpoint_wrapper import (
+        ActivationWrapper,
+        checkpoint_wrapper,
+        offload_wrapper,
+    )
+
+    layer = torch.nn.Linear(3, 2)
+    x = torch.ones(4, 3)
+    layer(x).square().sum().backward()
+    expected = layer.weight.grad.clone()
+    for wrap in (checkpoint_wrapper, offload_wrapper):
+        wrapped = wrap(layer)
+        layer.zero_grad()
+        wrapped(x).square().sum().backward()
+        assert torch.equal(layer.weight.grad, expected) and isinstance(wrapped, ActivationWrapper)
+        assert list(wrapped.state_dict()) == ["weight", "bias"] and wrapped.in_features == 3

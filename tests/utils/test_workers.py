@@ -131,8 +131,9 @@ def test_worker_init_fn_changes_the_workers_own_copy():
 
 def test_persistent_workers_stay_and_an_older_iteration_ends():
     made = loader(sent.Who(4), None, persistent_workers=True)
+    assert made._iterator is None  # as trainers ask before they change what is loaded
     first, second = [[sample[0] for sample in made] for _ in range(2)]
-    assert first == second
+    assert first == second and made._iterator is not None
     old, new = iter(made), iter(made)
     next(new)
     with pytest.raises(RuntimeError, match="newer iteration"):

@@ -1,4 +1,4 @@
-"""Modules whose forward is computed again in backward, wrapped from outside.
+"""Modules whose forward is computed again in backward, or whose saved tensors wait in host memory, wrapped from outside.
 
 Source of names: torch.distributed.algorithms._checkpoint.checkpoint_wrapper, which FSDP programs use
 """
@@ -10,6 +10,7 @@ from enum import Enum, auto
 from functools import partial
 from typing import Any
 
+from ...autograd.graph import save_on_cpu
 from ...nn.modules.module import Module
 from ...nn.parameter import Parameter
 from ...utils.checkpoint import checkpoint
@@ -26,28 +27,14 @@ class CheckpointImpl(Enum):
     NO_REENTRANT = auto()
 
 
-class CheckpointWrapper(Module):
-    """`mod`, of which backward computes the forward again. State dicts have its own names.
-
-    checkpoint_fn: in place of `utils.checkpoint.checkpoint`; options go to it.
-    """
+class ActivationWrapper(Module):
+    """`mod`, with another way to keep what its backward needs. State dicts have its own names."""
 
     adds_no_name = True  # to names of parameters in state dicts
 
-    def __init__(
-        self,
-        mod: Module,
-        checkpoint_impl: CheckpointImpl = CheckpointImpl.NO_REENTRANT,
-        checkpoint_fn: Callable[..., Any] | None = None,
-        **checkpoint_fn_kwargs: Any,
-    ) -> None:
+    def __init__(self, mod: Module) -> None:
         super().__init__()
         self._checkpoint_wrapped_module = mod
-        self.checkpoint_impl = checkpoint_impl
-        if checkpoint_fn is None:
-            reentrant = checkpoint_impl is CheckpointImpl.REENTRANT
-            checkpoint_fn = partial(checkpoint, use_reentrant=reentrant)
-        self.checkpoint_fn = partial(checkpoint_fn, **checkpoint_fn_kwargs)
         self.register_state_dict_post_hook(_without_prefix)
         self.register_load_state_dict_pre_hook(_with_prefix)
 
@@ -55,10 +42,6 @@ class CheckpointWrapper(Module):
     def module(self) -> Module:
         """What was wrapped."""
         return self._checkpoint_wrapped_module
-
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """`mod(*args, **kwargs)`."""
-        return self.checkpoint_fn(self._checkpoint_wrapped_module, *args, **kwargs)
 
     def __getattr__(self, name: str) -> Any:
         if name == _WRAPPED or name.startswith("__"):
@@ -75,6 +58,45 @@ class CheckpointWrapper(Module):
         """By their names in `mod`."""
         for name, parameter in super().named_parameters(*args, **kwargs):
             yield name.replace(_PREFIX, ""), parameter
+
+
+class CheckpointWrapper(ActivationWrapper):
+    """`mod`, of which backward computes the forward again.
+
+    checkpoint_fn: in place of `utils.checkpoint.checkpoint`; options go to it.
+    """
+
+    def __init__(
+        self,
+        mod: Module,
+        checkpoint_impl: CheckpointImpl = CheckpointImpl.NO_REENTRANT,
+        checkpoint_fn: Callable[..., Any] | None = None,
+        **checkpoint_fn_kwargs: Any,
+    ) -> None:
+        super().__init__(mod)
+        self.checkpoint_impl = checkpoint_impl
+        if checkpoint_fn is None:
+            reentrant = checkpoint_impl is CheckpointImpl.REENTRANT
+            checkpoint_fn = partial(checkpoint, use_reentrant=reentrant)
+        self.checkpoint_fn = partial(checkpoint_fn, **checkpoint_fn_kwargs)
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """`mod(*args, **kwargs)`."""
+        return self.checkpoint_fn(self._checkpoint_wrapped_module, *args, **kwargs)
+
+
+class OffloadWrapper(ActivationWrapper):
+    """`mod`, of which what backward needs waits in host memory."""
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """`mod(*args, **kwargs)`."""
+        with save_on_cpu(pin_memory=True):
+            return self._checkpoint_wrapped_module(*args, **kwargs)
+
+
+def offload_wrapper(module: Module) -> OffloadWrapper:
+    """`module` in an OffloadWrapper."""
+    return OffloadWrapper(module)
 
 
 def checkpoint_wrapper(

@@ -133,7 +133,7 @@ class DataLoader(Generic[T_co]):
         self._resume = False  # the next iteration continues the epoch at a loaded position
         self._sampler_epoch: int | None = None  # the sampler's epoch at that position
         self._running: weakref.ref[Batches] | None = None  # so that workers end with an abandoned iteration
-        self._pool: Pool | None = None
+        self._iterator: Pool | None = None  # persistent workers; under this name programs look for them
         self._promised: int | None = None
         self._initialized = True
 
@@ -276,7 +276,7 @@ class DataLoader(Generic[T_co]):
     def _workers(self, recipe: Recipe) -> Pool:
         """Workers for an iteration, which has begun an epoch."""
         running = None if self._running is None else self._running()
-        pool = self._pool
+        pool = self._iterator
         if pool is None:
             assert self.prefetch_factor is not None
             from .pool import Pool
@@ -290,7 +290,7 @@ class DataLoader(Generic[T_co]):
                 self.multiprocessing_context,
             )
             if self.persistent_workers:
-                self._pool = pool
+                self._iterator = pool
         elif running is not None:
             running.replaced()
         pool.begin(self._base_seed, self.seed_samples)
@@ -327,8 +327,8 @@ class DataLoader(Generic[T_co]):
 
     def forget_pool(self, pool: Pool) -> None:
         """`pool` has ended."""
-        if self._pool is pool:
-            self._pool = None
+        if self._iterator is pool:
+            self._iterator = None
 
     # -- what the position depends on --------------------------------------------------
 
