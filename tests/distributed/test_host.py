@@ -132,7 +132,7 @@ from ddpgrad.distributed.ranks import host
 
 @dataclass
 class Point:
-    x: Point | None
+    x: "Point | None"
 
 rank = host.current().rank
 seen = []
