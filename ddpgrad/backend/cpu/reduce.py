@@ -39,15 +39,19 @@ def sum(
         if input.size >= _WORTH_IT and input.ndim == 2 and input.flags.f_contiguous:
             dims = _dims(dim, 2)
             return sum(input.T, tuple([1 - d for d in dims])).reshape(_shape(input.shape, dims, keepdim))
-        # With an output NumPy returns an array, which is quicker than to make one of its scalar.
-        out = np.empty((), input.dtype) if dim is None and not keepdim else None
-        total = np.add.reduce(input, dim, None, out, keepdim)  # pyright: ignore[reportCallIssue]
-        return total if input.ndim < 3 else reduced_in_order(total, input.ndim)
+        return _reduced(np.add, input, dim, keepdim)
     dims = _dims(dim, input.ndim)
     split = _split(input.shape, dims)
     if split is None:
         return np.add.reduce(input, dim, None, None, keepdim)  # pyright: ignore[reportCallIssue]
     return _summed(input, split, np.empty(split[1], input.dtype)).reshape(_shape(input.shape, dims, keepdim))
+
+
+def _reduced(ufunc: np.ufunc, input: np.ndarray, dim: Any, keepdim: bool) -> np.ndarray:
+    """NumPy's own reduction. With an output it returns an array, which is quicker than to make one of its scalar."""
+    out = np.empty((), input.dtype) if dim is None and not keepdim else None
+    found = ufunc.reduce(input, dim, None, out, keepdim)  # pyright: ignore[reportCallIssue]
+    return found if input.ndim < 3 else reduced_in_order(found, input.ndim)
 
 
 def nansum(
@@ -106,7 +110,7 @@ def mean(
     if not input.size:
         return np.full_like(total, np.nan)
     count = input.size // total.size
-    return np.true_divide(total, count, out=total) if total.ndim else total / count
+    return np.true_divide(total, count, out=total) if total.__class__ is np.ndarray else total / count
 
 
 def var(
@@ -144,8 +148,7 @@ def amax(input: np.ndarray, dim: int | tuple[int, ...] | None = None, keepdim: b
         return NotImplemented
     if input.size >= _WORTH_IT and (out := _of_short_rows(input, dim, keepdim, True)) is not None:
         return out
-    found = np.maximum.reduce(input, dim, None, None, keepdim)  # pyright: ignore[reportCallIssue]
-    return found if input.ndim < 3 else reduced_in_order(found, input.ndim)
+    return _reduced(np.maximum, input, dim, keepdim)
 
 
 def amin(input: np.ndarray, dim: int | tuple[int, ...] | None = None, keepdim: bool = False) -> np.ndarray:
@@ -154,8 +157,7 @@ def amin(input: np.ndarray, dim: int | tuple[int, ...] | None = None, keepdim: b
         return NotImplemented
     if input.size >= _WORTH_IT and (out := _of_short_rows(input, dim, keepdim, False)) is not None:
         return out
-    found = np.minimum.reduce(input, dim, None, None, keepdim)  # pyright: ignore[reportCallIssue]
-    return found if input.ndim < 3 else reduced_in_order(found, input.ndim)
+    return _reduced(np.minimum, input, dim, keepdim)
 
 
 def prod(
