@@ -104,6 +104,8 @@ def set_flush_denormal(mode: bool) -> bool:
 
 def set_warn_always(mode: bool) -> None:
     """True: show what is said once per process every time."""
+    if not isinstance(mode, bool):
+        raise RuntimeError(f"setWarnOnlyOnce expects a bool, but got {type(mode).__name__}")
     _switches.get().warn_always = bool(mode)
 
 

@@ -135,6 +135,13 @@ def not_of(
     return None
 
 
+def real_numbers(name: str, array: Any) -> Any:
+    """`array`; `TypeError` for one of text, dates, None or complex numbers, which NumPy would make real numbers of."""
+    if array.dtype.kind in "cUSMm" or (array.dtype.kind == "O" and any(x is None for x in array.flat)):
+        raise TypeError(f"{name}(): data must be real numbers, got an array of {array.dtype}")
+    return array
+
+
 def warn_program(message: str, category: type[Warning] = UserWarning) -> None:
     """Warn at the line of the program, however many functions of this package lie between."""
     level, frame = 1, sys._getframe()

@@ -17,7 +17,7 @@ from ..backend.dtype import DType
 from ..backend.elementary.shape import address_of
 from ..backend.layout import lies_in
 from ..backend.registry import SparseArray, backend_for
-from .errors import warn_program
+from .errors import real_numbers, warn_program
 from .modes import InferenceVersions, fresh_versions, inference, inferring, mode, telling
 from .size import Size, new_size, of_dimension
 from .upcalls import tell_method
@@ -83,7 +83,7 @@ class Tensor(_Attributed):
             out._versions = first._versions
             return out
         if isinstance(first, (list, tuple, range, np.ndarray)) and not isinstance(first, Size):
-            return wrap(np.array(first, dtype=dtype), cls)
+            return wrap(real_numbers("Tensor", np.array(first)).astype(dtype), cls)
         sizes = first if isinstance(first, Size) else args or (0,)
         if not all(isinstance(n, (int, np.integer)) for n in sizes):
             raise TypeError(f"Tensor() takes sizes, a sequence, array or Tensor; got {[*map(type, args)]}")

@@ -29,6 +29,8 @@ def _source(generator: Generator | None, like: Tensor | None = None) -> Generato
     """What draws on the host, or for tensors like `like`."""
     if isinstance(generator, Generator) or generator is None:
         return source(generator, CPU if like is None else like.device)
+    if isinstance(generator, (bool, int, float, str)):
+        raise TypeError(f"argument 'generator' must be torch.Generator, not {type(generator).__name__}")
     return generator  # which the factory has chosen by the device
 
 
