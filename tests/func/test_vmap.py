@@ -69,13 +69,20 @@ def test_registered_containers_and_collections_with_batch_dimensions():
         vmap(lambda b: b.tensors["y"], 1)(batch)
 
 
-def test_gradients_of_each_example():
-    w, x = torch.tensor([1.0, 2.0]), torch.arange(6.0).reshape(3, 2)
+def test_gradients_of_each_example(device: str):
+    w, x = torch.tensor([1.0, 2.0], device=device), torch.arange(6.0, device=device).reshape(3, 2)
     each = vmap(grad(lambda w, x: (w * x).sum() ** 2), in_dims=(None, 0))(w, x)
     assert each.tolist() == (2 * (x @ w).unsqueeze(1) * x).tolist()
     total = w.clone().requires_grad_()
     vmap(lambda row: (total * row).sum())(x).sum().backward()
     assert total.grad.tolist() == x.sum(0).tolist()
+    layer = torch.nn.Linear(2, 2, device=device)
+    pairs = vmap(vmap(lambda a, b: layer(a * b).tanh().sum(), (None, 0)), (0, None))(x, x)
+    wanted = layer(x.unsqueeze(1) * x).tanh().sum(-1)
+    for got, want in zip(
+        *(torch.autograd.grad(out.sum(), layer.weight) for out in (pairs, wanted)), strict=True
+    ):
+        torch.testing.assert_close(got, want)
 
 
 def test_rows_of_a_jacobian_go_through_one_graph_which_is_freed_after_the_last():
