@@ -111,15 +111,19 @@ class Call:
             outputs = [out for out in outputs if out.requires_grad]
         return _grad(outputs, self.inputs, seeds, wanted, None, self.edges, retain_graph)
 
-    def jacobian(self, i: int) -> list[Tensor]:
-        """The Jacobian of output `i` in every input."""
+    def jacobian(self, i: int, chunk_size: int | None = None) -> list[Tensor]:
+        """The Jacobian of output `i` in every input, `chunk_size` rows at once."""
         out = self.outputs[i]
         if not isinstance(out, Tensor):
             raise RuntimeError(f"jacrev(f)(*args): Expected f(*args) to return Tensors, got {type(out)}")
         with enable_grad():
-            if self.create_graph or not out.numel() or not out.requires_grad:
+            if not out.numel() or not out.requires_grad:
                 return list(jacobian_of(out, self.inputs, self.create_graph))
-            rows = _for_each(lambda unit: gradients((out,), self.inputs, (unit,), False), _units(out))
+            rows = _for_each(
+                lambda unit: gradients((out,), self.inputs, (unit,), self.create_graph),
+                _units(out),
+                chunk_size,
+            )
         return [row.reshape((*out.shape, *x.shape)) for row, x in zip(rows, self.inputs, strict=True)]
 
     def matrices(self, rows: Sequence[Sequence[Tensor]]) -> Any:
@@ -244,6 +248,8 @@ def _units(like: Tensor) -> Tensor:
     return eye(size, dtype=like.dtype, device=like.device).reshape(size, *like.shape)
 
 
-def _for_each(function: Callable[[Tensor], Sequence[Tensor]], seeds: Tensor) -> list[Tensor]:
+def _for_each(
+    function: Callable[[Tensor], Sequence[Tensor]], seeds: Tensor, chunk_size: int | None = None
+) -> list[Tensor]:
     """What `function` returns for each of `seeds`, stacked."""
-    return list(vmap(lambda seed: tuple(function(seed)))(seeds))
+    return list(vmap(lambda seed: tuple(function(seed)), chunk_size=chunk_size)(seeds))

@@ -152,7 +152,7 @@ def jacrev(func: Func, argnums: Argnums = 0, *, has_aux: bool = False, chunk_siz
     """The function that computes the Jacobian of `func` in its arguments `argnums`, row by row.
 
     Output and argument of shapes S and T give S + T; trees of outputs, each a tree of arguments.
-    chunk_size: accepted for PyTorch's sake; rows are computed one at a time.
+    chunk_size: how many rows at most are computed at once, which take so many times the memory of one.
     """
     if chunk_size is not None and chunk_size < 1:
         raise ValueError("jacrev: `chunk_size` should be greater than 0.")
@@ -163,7 +163,7 @@ def jacrev(func: Func, argnums: Argnums = 0, *, has_aux: bool = False, chunk_siz
         call = Call(func, args, kwargs, argnums, has_aux)
         call.require_numbers("vjp(f, ...)")
         _refuse_complex("jacrev", "outputs", call.output)
-        return call.matrices([call.jacobian(i) for i in range(len(call.outputs))])
+        return call.matrices([call.jacobian(i, chunk_size) for i in range(len(call.outputs))])
 
     return wrapper
 

@@ -171,3 +171,14 @@ def test_what_a_nested_transform_leaves_behind_is_not_recorded():
 def test_whole_numbers_have_no_gradient(transform):
     with pytest.raises(RuntimeError, match="must be floating-point or complex Tensors"):
         transform(lambda x: (x * 2, x > 0), torch.ones(2))
+
+
+@pytest.mark.parametrize("chunk_size", [None, 1, 2])
+def test_rows_of_jacobians_are_differentiated_together(chunk_size: int | None):
+    w = torch.tensor([0.5, -1.0, 2.0], dtype=torch.float64, requires_grad=True)
+    x = torch.tensor([0.3, 0.8, -0.2], dtype=torch.float64)
+    got = jacrev(lambda v: (v * w).exp().cumsum(0), chunk_size=chunk_size)(x)
+    wanted = torch.tril(torch.ones(3, 3, dtype=torch.float64)) * (w * (x * w).exp())
+    torch.testing.assert_close(got, wanted)
+    for found, want in zip(*(torch.autograd.grad(t.sin().sum(), w) for t in (got, wanted)), strict=True):
+        torch.testing.assert_close(found, want)
