@@ -79,7 +79,8 @@ class AccumulateGrad(Node):
         assert self.bucket is not None
         # The node, the bucket and the argument itself refer to it; its views, and what it was detached as, to its counter.
         if getrefcount(self.bucket) > 3 or getrefcount(self.bucket._versions) > 2:
-            self.bucket = self.room.renewed(self.bucket)
+            renewed: Tensor = self.room.renewed(self.bucket)
+            self.bucket = renewed
         return self.bucket
 
     def apply(self, grad: Any, F: Any) -> tuple[()]:

@@ -134,17 +134,19 @@ def test_gradients_that_a_program_keeps_are_not_those_of_the_next_backward(shard
             kept += [p.grad for p in model.parameters()]
             copies += [p.grad.detach().clone() for p in model.parameters()]
         model.zero_grad()
+        usual(model, x)
+        views = [
+            view for p in model.parameters() for view in (local(p.grad.detach()), local(p.grad).view(-1))
+        ]
+        before, factor = [view.clone() for view in views], torch.ones((), requires_grad=True)
+        product = (factor * local(next(model.parameters()).grad)).sum()
+        model.zero_grad()
+        usual(model, 2 * x)
+        assert all(torch.equal(a, b) for a, b in zip(views, before, strict=True))
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            product.backward()
+        model.zero_grad()
         if not shard:
-            usual(model, x)
-            views = [view for p in model.parameters() for view in (p.grad.detach(), p.grad.view(-1))]
-            before, weight = [view.clone() for view in views], torch.ones(2, requires_grad=True)
-            product = (weight.sum() * model.module.first.weight.grad).sum()
-            model.zero_grad()
-            usual(model, 2 * x)
-            assert all(torch.equal(a, b) for a, b in zip(views, before, strict=True))
-            with pytest.raises(RuntimeError, match="modified by an inplace operation"):
-                product.backward()
-            model.zero_grad()
             (model.module.first(x).sum() + 0 * model(x).sum()).backward()
         same = [torch.equal(local(a), local(b)) for a, b in zip(kept, copies, strict=True)]
         return all(same), len({id(gradient) for gradient in kept}) == len(kept)

@@ -10,7 +10,9 @@ another, it is known from one thing more: whether the rank's parameters were fin
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterable
+from sys import getrefcount
 from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import ref
 
@@ -107,6 +109,21 @@ def has_gradient(owner: Tensor) -> bool:
     if grad is None:
         return False
     return bool(part_of(grad).count_nonzero())
+
+
+def is_shared(gradient: Tensor) -> bool:
+    """Whether views of `gradient`, or what it was detached as, share its version counter."""
+    return getrefcount(gradient._versions) > 2
+
+
+def move_out(gradient: Tensor) -> None:
+    """Give a former gradient that the program keeps, and what shares its version counter, memory of their own."""
+    for owner in gc.get_referrers(gradient._versions) if is_shared(gradient) else [gradient]:
+        if isinstance(owner, Tensor):
+            array: Any = owner._array
+            own = array.placed_at(array.array.copy()) if hasattr(array, "placed_at") else array.copy()
+            owner._array = own
+    gradient._versions[0] += 1  # a graph that saved the elements finds out
 
 
 def arrival(owner: ref[Any], which: Any) -> Callable[..., None]:

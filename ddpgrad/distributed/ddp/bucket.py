@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Sequence
 from dataclasses import dataclass
-from sys import getrefcount
 from typing import TYPE_CHECKING, Any
 
 from ...backend.layout import shaped_like_leaf
@@ -13,6 +11,7 @@ from ...backend.registry import backend_for
 from ...core import spans
 from ...core.tensor import Tensor, wrap
 from ..communicator.communicator import ArrayWork, Communicator
+from .averages import move_out
 
 if TYPE_CHECKING:
     from .comm_hooks import GradBucket, Hook, HookedWork
@@ -187,11 +186,7 @@ class Bucket(Times):
         """Another tensor where `view` lies, which the program keeps although it is no gradient any more: its elements move out."""
         at = next(i for i, v in enumerate(self.views) if v is view)
         self.views[at] = wrap(view._array)
-        owners = gc.get_referrers(view._versions) if getrefcount(view._versions) > 2 else [view]
-        for owner in owners:
-            if isinstance(owner, Tensor):
-                owner._array = owner._array.copy()
-        view._versions[0] += 1  # a graph that saved the elements finds out
+        move_out(view)
         return self.views[at]
 
     def clear(self) -> None:

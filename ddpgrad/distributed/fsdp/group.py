@@ -25,7 +25,7 @@ from ...core.errors import GraphError
 from ...core.tensor import Tensor, wrap
 from ...nn.modules.registration import put
 from ..communicator.communicator import Communicator
-from ..ddp.averages import arrival, is_finite
+from ..ddp.averages import arrival, is_finite, is_shared, move_out
 from ..ddp.use_errors import second_gradient
 from ..tensor.dtensor import DTensor, ShardedParameter, dtensor
 from ..tensor.exchange import brought, fresh, start_all_gather, told
@@ -366,8 +366,9 @@ class Group:
         if self._gradients is None:
             self._gradients = placed(backend_for(rows).new_zeros(rows, (self.part_size,)), None)
         # The member and the argument itself refer to it, and the program if it keeps the gradient of an earlier backward.
-        if m.grad is not None and getrefcount(m.grad) > 2:
-            m.grad._array, m.grad = placed(m.grad._array.array.copy(), m.lies), None
+        if m.grad is not None and (getrefcount(m.grad) > 2 or is_shared(m.grad)):
+            move_out(m.grad)
+            m.grad = None
         if m.grad is None:
             m.grad = dtensor(self._gradients[m.part : m.part + rows.size].reshape(rows.shape), m.lies)
         assert m.grad is not None
