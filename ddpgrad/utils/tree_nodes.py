@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from ..core.size import Size
+from ..nn.modules.registration import Members
 from .tree_path import GetAttrKey, MappingKey, SequenceKey
 
 Context = Any
@@ -130,7 +131,10 @@ def _register_known() -> None:
 
     sequence(tuple, lambda s: None, lambda children, _: tuple(children))
     register_pytree_node(list, _list_flatten, _list_unflatten, flatten_with_keys_fn=_list_flatten_with_keys)
-    register_pytree_node(dict, _dict_flatten, _dict_unflatten, flatten_with_keys_fn=_dict_flatten_with_keys)
+    for kind in (dict, Members):  # what is made in place of a module's members is a plain dict
+        register_pytree_node(
+            kind, _dict_flatten, _dict_unflatten, flatten_with_keys_fn=_dict_flatten_with_keys
+        )
     sequence(deque, lambda s: s.maxlen, lambda children, length: deque(children, maxlen=length))
     sequence(Size, lambda s: None, lambda children, _: tuple(children))
     register_pytree_node(

@@ -8,6 +8,7 @@ import pytest
 
 import ddpgrad as torch
 from ddpgrad import nn
+from ddpgrad.utils._pytree import tree_map
 
 
 def test_members_are_changed_in_the_dicts_of_a_module() -> None:
@@ -38,6 +39,10 @@ def test_members_are_changed_in_the_dicts_of_a_module() -> None:
     assert own.pop("other", None) is None and layer._modules.pop("other", 1) == 1
     with pytest.raises(KeyError, match="other"):
         own.pop("other")
+    doubles = tree_map(
+        lambda t: t if t is None else 2 * t, own
+    )  # as optimizers of meta-learning make new values
+    assert type(doubles) is dict and torch.equal(doubles["weight"], 2 * before)
     # What an attribute hides is there again without it.
     object.__setattr__(layer, "weight", doubled)
     assert layer.weight is doubled and layer._parameters["weight"] is before
