@@ -56,7 +56,7 @@ class TapedWalk(Walk):
     def apply(self, node: Node, grad: Any, F: Any) -> Any:
         """Run a node: its rule is one entry; of nodes of other kinds the ops that they run are recorded."""
         if self.vocabulary is not None:
-            return node.apply(grad, F)
+            return super().apply(node, grad, F)
         entry = node.entry(grad, F, tuple([self._seen(node, edge) for edge in node.edges]))
         return node.apply(grad, F) if entry is None else self._tape.run(*entry)
 
