@@ -1,12 +1,10 @@
 """Flat memory: parameters whose gradients are neighbours are updated by one kernel call.
 
-Under data parallelism the gradients of a group are views of a few buckets. Gradients that
-follow one another with no more than padding between them form a piece, with their parameters
-and optimizer state. When a piece is planned, its parameters and each kind of its state are laid
-out in one flat array as the gradients are: values are copied once, every Tensor stays the
-same object and becomes a view of that array. Views of a parameter's former memory that were
-taken before (`p.data`, `p.detach()`, a `state_dict()`) no longer follow it then; take them
-anew. What the kernel makes of the padding is not read by anyone.
+Under data parallelism the gradients of a group are views of a few buckets. Gradients that follow one another with no more
+than padding between them form a piece, with their parameters and optimizer state. When a piece is planned, its parameters
+and each kind of its state are laid out in one flat array as the gradients are: values are copied once, every Tensor stays
+the same object and becomes a view of that array. A parameter whose memory somebody else has too (`p.data`, `p.detach()`, a
+`state_dict()`, an array of NumPy's) stays where it is for as long. What the kernel makes of the padding is not read by anyone.
 
 A gradient on its own (a fresh one in each backward, as without data parallelism) makes a piece
 of one, for which nothing is moved. Pieces whose states are equally old form a run, for which the
@@ -17,6 +15,7 @@ gradients, parameters and state may be replaced at any time.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from sys import getrefcount
 from typing import Any
 
 import numpy as np
@@ -25,7 +24,7 @@ from ..backend.elementary.shape import address_of
 from ..backend.registry import SparseArray, Unsupported, backend_for
 from ..core.tensor import Tensor
 from ..ops.dispatch.update import Rule
-from .layout import flattened, joined, laid_out, lay_flat, order, real, tied
+from .layout import Piece, Single, flattened, joined, laid_out, lay_flat, lies_flat, order, tied
 
 Array = Any
 State = dict[str, Any]
@@ -40,46 +39,6 @@ SCALARS = frozenset({STEP, "mu_product", "eta", "mu"})
 
 _PADDING = 64
 """Bytes: gradients of a bucket start at multiples of this, so there is less than this between two."""
-
-
-class Piece:
-    """A stretch of flat memory: param, gradient and states are flat, real and of one length. variables: what lies there."""
-
-    __slots__ = ("grad", "param", "states", "variables")
-
-    def __init__(
-        self, variables: Sequence[Tensor], param: Array, grad: Array, states: Sequence[Array]
-    ) -> None:
-        self.variables = variables
-        self.param, self.grad = real(param), real(grad)
-        self.states = tuple([real(state) for state in states])
-
-    def finish(self) -> None:
-        """The kernel has run."""
-
-
-class _Single(Piece):
-    """One parameter over its own memory. It holds a gradient only from `renew` to `finish`."""
-
-    __slots__ = ("copied", "dims")
-
-    def __init__(self, *flat: Any) -> None:
-        *rest, self.dims = flat
-        super().__init__(*rest)
-        # Memory with gaps is flattened by copying.
-        self.copied = self.dims is None and not self.variables[0]._array.flags.c_contiguous
-
-    def renew(self, grad: Array) -> None:
-        """Take up the gradient of this step."""
-        self.grad = real(flattened(grad, self.dims))
-        if self.copied:
-            self.param = real(self.variables[0]._array.reshape(-1))
-
-    def finish(self) -> None:
-        if self.copied:
-            array = self.variables[0]._array
-            array[...] = self.param.view(array.dtype).reshape(array.shape)
-        self.grad = None
 
 
 class Run:
@@ -152,23 +111,28 @@ class _Member:
     """One parameter in a plan, with the arrays whose identity the plan rests on.
 
     live: it has a gradient. grad: its array, in a joint piece. base: what that array is a view
-    of, if other gradients are too. single: its piece, if it is alone in it.
+    of, if other gradients are too. single: its piece, if it is alone in it. lent: how many referred
+    to the parameter's array when somebody else did.
     """
 
-    __slots__ = ("base", "grad", "live", "param", "single", "state", "values", "variable")
+    __slots__ = ("base", "grad", "lent", "live", "param", "single", "state", "values", "variable")
 
     def __init__(self, variable: Tensor) -> None:
         self.variable = variable
         self.live = variable._grad is not None
         self.base: Array = None
         self.grad: Array = None
-        self.single: _Single | None = None
+        self.param: Array = None
+        self.single: Single | None = None
+        self.lent = 0
 
     def remember(self, owners: _Owners) -> None:
         """Note where the parameter and its state are now."""
         self.param = self.variable._array
         self.state = owners[self.variable]
         self.values = tuple([self.state[name]._array for name in owners.names])
+        if self.lent:
+            self.lent = getrefcount(self.variable._array)
 
     def in_place(self, owners: _Owners) -> bool:
         """True when the parameter and its state are where they were."""
@@ -253,9 +217,13 @@ class _Plan:
             raise Unsupported("sparse gradients are no pieces of flat memory")
         self.names, self.members = owners.names, [_Member(p) for p in params]
         self.joint: list[tuple[list[_Member], Piece]] = []
-        for chain in self._chains(owners):
-            kept = former.same(chain, owners) if former is not None and former.names == self.names else None
-            self.joint.append(kept or (chain, _join(chain, owners)))
+        known = former if former is not None and former.names == self.names else None
+        found = [(chain, known and known.same(chain, owners)) for chain in self._chains(owners)]
+        if former is not None:
+            former.forget()
+        for chain, kept in found:
+            parts = [] if kept else _parts(chain)
+            self.joint += [kept] if kept else [(part, _join(part, owners)) for part in parts]
         by_variable = {id(m.variable): m for chain, _ in self.joint for m in chain}
         self.members = [by_variable.get(id(m.variable), m) for m in self.members]
         pieces = [piece for _, piece in self.joint]
@@ -278,6 +246,12 @@ class _Plan:
                 return members, piece
         return None
 
+    def forget(self) -> None:
+        """Refer to no parameter any more: whether others do is asked for by counting."""
+        for member in self.members:
+            member.param = member.single = None
+        self.runs = []
+
     def renew(self, params: Sequence[Tensor], owners: _Owners) -> bool:
         """Take up this step's gradients. False when something is not where it was planned."""
         if len(params) != len(self.members) or owners.names != self.names:
@@ -298,6 +272,8 @@ class _Plan:
                 continue
             if array.shape != member.param.shape:
                 raise misfit(array, member.param)
+            if member.lent and member.lent > getrefcount(member.variable._array):  # perhaps it can be joined
+                return False
             base = array.base
             if base is not None and base is not member.base:
                 if id(base) in bases:  # gradients share memory now: perhaps they can be joined
@@ -370,13 +346,38 @@ def _runs(pieces: Sequence[Piece], owners: _Owners) -> list[Run]:
     return runs
 
 
+def _places(grads: Sequence[Array]) -> list[int]:
+    """How many elements after the first gradient each begins."""
+    origin = address_of(grads[0])
+    return [(address_of(g) - origin) // g.itemsize for g in grads]
+
+
+def _parts(chain: list[_Member]) -> list[list[_Member]]:
+    """Of a chain whose parameters would have to be moved those stretches in which nobody else has their memory."""
+    for member in chain:
+        # The parameter, and the argument itself, refer to its array.
+        member.lent = max(0, getrefcount(member.variable._array) - 2)
+    variables = [m.variable for m in chain]
+    if (
+        not any(m.lent for m in chain)
+        or lies_flat(variables, _places([_gradient(p) for p in variables])) is not None
+    ):
+        return [chain]
+    parts: list[list[_Member]] = [[]]
+    for member in chain:
+        if member.lent:
+            parts.append([])
+        else:
+            parts[-1].append(member)
+    return [part for part in parts if len(part) > 1]
+
+
 def _join(chain: list[_Member], owners: _Owners) -> Piece:
     """One piece for the whole chain, over flat memory."""
     variables = [m.variable for m in chain]
     grads = [_gradient(p) for p in variables]
     states = [owners[p] for p in variables]
-    origin = address_of(grads[0])
-    places = [(address_of(g) - origin) // g.itemsize for g in grads]
+    places = _places(grads)
     grad = joined(grads, places)
     assert grad is not None
     param = lay_flat(variables, places)
@@ -386,13 +387,13 @@ def _join(chain: list[_Member], owners: _Owners) -> Piece:
     return Piece(variables, param, grad, flat_states)
 
 
-def _alone(parameter: Tensor, owners: _Owners) -> _Single:
+def _alone(parameter: Tensor, owners: _Owners) -> Single:
     """The piece of one parameter, over its own memory."""
     array, state = parameter._array, owners[parameter]
     dims = order(array)
     for name in owners.arrays:
         state[name]._array = laid_out(state[name]._array, dims)
     flat_states = [flattened(state[name]._array, dims) for name in owners.arrays]
-    return _Single(
+    return Single(
         (parameter,), flattened(array, dims), flattened(_gradient(parameter), dims), flat_states, dims
     )

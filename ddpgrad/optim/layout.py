@@ -35,13 +35,19 @@ def joined(arrays: Sequence[Array], places: Sequence[int]) -> Array | None:
     return base.reshape(-1).view(np.uint8)[offset : offset + size].view(dtype)
 
 
+def lies_flat(tensors: Sequence[Tensor], places: Sequence[int]) -> Array | None:
+    """The flat array that the tensors fill, each at its place; None if they lie otherwise."""
+    arrays = [t._array for t in tensors]
+    # In a gap of an array that they are in, another tensor may live.
+    gapless = sum(array.size for array in arrays) == places[-1] + arrays[-1].size
+    return joined(arrays, places) if gapless else None
+
+
 def lay_flat(tensors: Sequence[Tensor], places: Sequence[int]) -> Array:
     """Make the tensors views of one flat array, each at its place; of the one that they are in, if they fill it."""
-    arrays = [t._array for t in tensors]
-    # In a gap of an array that they are in already, another tensor may live.
-    gapless = sum(array.size for array in arrays) == places[-1] + arrays[-1].size
-    flat = joined(arrays, places) if gapless else None
+    flat = lies_flat(tensors, places)
     if flat is None:
+        arrays = [t._array for t in tensors]
         flat = backend_for(arrays[0]).new_zeros(arrays[0], (places[-1] + arrays[-1].size,))
         for tensor, array, place in zip(tensors, arrays, places, strict=True):
             memory = flat[place : place + array.size].reshape(array.shape)
@@ -132,3 +138,43 @@ def new_scalar(value: float, on: Tensor | None = None) -> Tensor:
     dtype = np.float64 if dtypes.get_default_dtype() is dtypes.float64 else np.float32
     array = np.full((), value, dtype)
     return wrap(array if on is None else to_device(array, on.device))
+
+
+class Piece:
+    """A stretch of flat memory: param, gradient and states are flat, real and of one length. variables: what lies there."""
+
+    __slots__ = ("grad", "param", "states", "variables")
+
+    def __init__(
+        self, variables: Sequence[Tensor], param: Array, grad: Array, states: Sequence[Array]
+    ) -> None:
+        self.variables = variables
+        self.param, self.grad = real(param), real(grad)
+        self.states = tuple([real(state) for state in states])
+
+    def finish(self) -> None:
+        """The kernel has run."""
+
+
+class Single(Piece):
+    """One parameter over its own memory. It holds a gradient only from `renew` to `finish`."""
+
+    __slots__ = ("copied", "dims")
+
+    def __init__(self, *flat: Any) -> None:
+        *rest, self.dims = flat
+        super().__init__(*rest)
+        # Memory with gaps is flattened by copying.
+        self.copied = self.dims is None and not self.variables[0]._array.flags.c_contiguous
+
+    def renew(self, grad: Array) -> None:
+        """Take up the gradient of this step."""
+        self.grad = real(flattened(grad, self.dims))
+        if self.copied:
+            self.param = real(self.variables[0]._array.reshape(-1))
+
+    def finish(self) -> None:
+        if self.copied:
+            array = self.variables[0]._array
+            array[...] = self.param.view(array.dtype).reshape(array.shape)
+        self.grad = None

@@ -119,6 +119,33 @@ def test_a_parameter_in_flat_memory_is_a_storage_of_its_own() -> None:
     assert params[0].as_strided((2,), (1,), 3).tolist() == params[0].flatten()[3:5].tolist()
 
 
+@pytest.mark.parametrize(
+    "taken",
+    [
+        lambda p: [p.data], lambda p: [p.detach()], lambda p: [p.detach().numpy()], lambda p: list(nn.ParameterList([p]).state_dict().values())
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("which", [[2], [0, 4], [0, 1, 2, 3, 4]])
+def test_what_was_taken_of_a_parameter_follows_it(which: list[int], taken: Any) -> None:
+    """The others are laid out; so is this one, when nobody has its memory any more."""
+    order, results = [0, 1, 2, 3, 4], []
+    for take in (taken, lambda p: []):
+        params = parameters()
+        optimizer = optim.AdamW(params, lr=0.1)
+        places = bucket(params, order)
+        held = {i: take(params[i]) for i in which}
+        for step in range(4):
+            give(params, step, places)
+            optimizer.step()
+            assert all(np.array_equal(v, params[i].detach().numpy()) for i in held for v in held[i])
+            assert in_order(params, [1, 2, 3] if which == [0, 4] else [3, 4]) or which == order
+            if step == 1:
+                held = {}
+        assert in_order(params, order)
+        results.append(params)
+    equal(*results)
+
+
 def test_only_the_bucket_that_changed_is_laid_out_anew() -> None:
     params = parameters()
     optimizer = optim.AdamW(params, lr=0.1)

@@ -206,8 +206,7 @@ class Module(Tree, state.ExtraState):
     ) -> OrderedDict[str, Any]:
         """Name -> tensor of all parameters and persistent buffers.
 
-        The tensors share memory with the module until an optimizer lays its parameters
-        out anew (see `optim/flat.py`), so clone or save what must outlive the next step.
+        The tensors share memory with the module, so clone or save what must outlive the next step.
         """
         if args:  # PyTorch's former order: destination, prefix, keep_vars
             warnings.warn(
