@@ -183,6 +183,7 @@ TESTS = {
     "a host is switched off": "launcher/test_hosts.py::test_a_node_that_is_cut_off_ends_and_the_others_go_on",
     "the remaining hosts have too few slots": "launcher/test_hosts.py::test_a_job_ends_when_the_hosts_that_remain_have_too_few_places",
     "the first node of `--nnodes` is lost": "launcher/test_nodes.py::test_no_node_outlives_another",
+    "a message that nobody receives": "launcher/test_faults.py::test_messages_that_nobody_receives_are_told_of",
     "a collective fails in a thread": "launcher/test_faults.py::test_threads_of_a_rank_use_groups_of_their_own",
     "the disk of `--log-dir` fills up": "faults/test_surroundings.py::test_a_log_folder_on_a_disk_that_fills_up",
     "a rank ten times as slow": "faults/test_slow_rank.py::test_a_slow_rank_is_named_and_left_alone",
