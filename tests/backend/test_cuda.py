@@ -288,7 +288,7 @@ def test_sums_at_repeated_places_are_the_same_bits_every_time(gpu: str):
         lambda x, y, k: x.index_add(0, k, y),
         lambda x, y, k: x.scatter_add(0, k, y),
         lambda x, y, k: x.index_put((k,), y, accumulate=True),
-        lambda x, y, k: x[0].index_add(0, k * 0, y),
+        lambda x, y, k: x[0].index_add(0, k[0] * 0, y[0]),
         lambda x, y, k: torch.softmax(x[2].real, 0),
         lambda x, y, k: x[0].real.bfloat16().index_reduce(0, k[:1] * 0, y.real[:1].bfloat16(), "prod"),
     ],
