@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from llvmlite import binding, ir
 from numba import njit, types
+from threadpoolctl import threadpool_info
 
 from .kernel_cache import cached
 from .matmul import by_blas
@@ -36,6 +37,7 @@ _HEIGHT = 4096  # rows that are packed at once
 _FEW_COLUMNS = 24
 _FEW_ROWS, _FEW_ROWS_TO_TURN = 24, 8
 _FEW_PRODUCTS = 1 << 21  # multiplications, where BLAS turns nothing
+_LARGE = 256  # rows, columns and terms of a product whose packing costs BLAS nothing
 
 
 def _add(builder: Any, row: Any, columns: Any, sums: Any) -> Any:
@@ -191,10 +193,19 @@ def _kernels() -> type[_Kernels]:
     return _Kernels
 
 
+@functools.cache
+def _is_at_home() -> bool:
+    """Whether BLAS takes vectors of 512 bits on a processor that its kernels for them were written for: Intel's."""
+    kernels = {pool.get("architecture") for pool in threadpool_info()}
+    return "SkylakeX" in kernels and not binding.get_host_cpu_name().startswith("znver")
+
+
 def worth_it(left: Array, right: Array) -> bool:
     """Whether `product` of left (*, M, K) and right (*, K, N) is done sooner than BLAS, on a processor with wide vectors."""
     rows, (length, columns) = left.shape[-2], right.shape[-2:]
     turns = right.strides[-2] == 4
+    if rows >= _LARGE and columns >= _LARGE and length >= _LARGE and _is_at_home():
+        return False
     if not (
         AVAILABLE
         and left.shape[-1] == length  # NumPy refuses others
