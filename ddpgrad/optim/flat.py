@@ -15,7 +15,6 @@ gradients, parameters and state may be replaced at any time.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from sys import getrefcount
 from typing import Any
 
 import numpy as np
@@ -24,7 +23,7 @@ from ..backend.elementary.shape import address_of
 from ..backend.registry import SparseArray, Unsupported, backend_for
 from ..core.tensor import Tensor
 from ..ops.dispatch.update import Rule
-from .layout import Piece, Single, flattened, joined, laid_out, lay_flat, lies_flat, order, tied
+from .layout import Piece, Single, flattened, joined, laid_out, lay_flat, lies_flat, order, references, tied
 
 Array = Any
 State = dict[str, Any]
@@ -132,7 +131,7 @@ class _Member:
         self.state = owners[self.variable]
         self.values = tuple([self.state[name]._array for name in owners.names])
         if self.lent:
-            self.lent = getrefcount(self.variable._array)
+            self.lent = references(self.variable)
 
     def in_place(self, owners: _Owners) -> bool:
         """True when the parameter and its state are where they were."""
@@ -272,7 +271,7 @@ class _Plan:
                 continue
             if array.shape != member.param.shape:
                 raise misfit(array, member.param)
-            if member.lent and member.lent > getrefcount(member.variable._array):  # perhaps it can be joined
+            if member.lent and member.lent > references(member.variable):  # perhaps it can be joined
                 return False
             base = array.base
             if base is not None and base is not member.base:
@@ -355,8 +354,7 @@ def _places(grads: Sequence[Array]) -> list[int]:
 def _parts(chain: list[_Member]) -> list[list[_Member]]:
     """Of a chain whose parameters would have to be moved those stretches in which nobody else has their memory."""
     for member in chain:
-        # The parameter, and the argument itself, refer to its array.
-        member.lent = max(0, getrefcount(member.variable._array) - 2)
+        member.lent = references(member.variable)
     variables = [m.variable for m in chain]
     if (
         not any(m.lent for m in chain)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from sys import getrefcount
 from typing import Any
 
 import numpy as np
@@ -58,6 +59,15 @@ def lay_flat(tensors: Sequence[Tensor], places: Sequence[int]) -> Array:
         starts = [place * flat.itemsize for place in places]
         part(flat, starts, [start + array.nbytes for start, array in zip(starts, arrays, strict=True)])
     return flat
+
+
+def references(parameter: Tensor) -> int:
+    """How many refer to a parameter's array, or to the one in it, besides those that have to."""
+    # Who has the array, and the argument itself.
+    count = getrefcount(parameter._array) - 2
+    return (
+        count + getrefcount(parameter._array.array) - 2 if hasattr(parameter._array, "placed_at") else count
+    )
 
 
 def tied(tensors: Sequence[Tensor]) -> set[Tensor]:

@@ -1,5 +1,6 @@
 """`accumulate`, `loss_weight` and `nonfinite_gradients` under `fully_shard`: the same names and bits as DistributedDataParallel's."""
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -273,3 +274,21 @@ def test_options_that_do_not_fit_are_refused():
     ):
         with pytest.raises(error, match=text):
             ranks(1, program)
+
+
+@on_ranks(2)
+def test_an_optimizer_updates_the_rows_of_a_group_as_one_piece_of_memory():
+    """Nobody but the program refers to them: what it took of one before stays its memory, and joins the others later."""
+    model = fully_shard(nn.Sequential(nn.Linear(6, 8), nn.Linear(8, 4)))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+    taken = [model[0].weight.detach()]
+    for step in range(4):
+        model(torch.ones(2, 6)).square().sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        if taken:
+            assert torch.equal(taken[0].to_local(), model[0].weight.to_local())
+        if step == 1:
+            taken.clear()
+    places = sorted((rows.data_ptr(), rows.nbytes) for rows in (p.to_local() for p in model.parameters()))
+    assert all(0 <= b - (a + size) < 64 for (a, size), (b, _) in pairwise(places))

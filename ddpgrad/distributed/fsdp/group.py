@@ -71,7 +71,9 @@ class Group:
         self.context: Context | None = None
         self.memory: Any = None  # of the whole parameters, while they are gathered
         self._versions: list[int] = []
-        self._seen: list[ShardArray] = []  # of the members, known to lie on the group's device
+        self._seen: list[
+            int
+        ] = []  # which arrays the members had when they were known to lie on the group's device
         self._gathering: Callable[[], Any] | None = None
         self._kept: Any = None  # this rank's share among `few`
         self._reducing: list[Member] = []
@@ -183,13 +185,16 @@ class Group:
     def _parts(self) -> list[ShardArray]:
         """This rank's rows of each member."""
         parts = [m.sharded._array for m in self.members]
-        if parts != self._seen:  # others than before
+        seen = [
+            id(part) for part in parts
+        ]  # whoever referred to them would keep them from being moved together (`optim/flat.py`)
+        if seen != self._seen:  # others than before
             if any(m.sharded.device != self.device for m in self.members):
                 raise RuntimeError(
                     f"fully_shard: parameters of group '{self.name}' have left {self.device} after their first use: move the "
                     "module before"
                 )
-            self._seen = parts
+            self._seen = seen
         return parts
 
     def stop_gathering(self) -> None:
