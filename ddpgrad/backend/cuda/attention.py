@@ -81,8 +81,9 @@ def attention(
     if attention_tiles.handles(query, key, value):
         return attention_tiles.forward(query, key, value, is_causal, scale)
     if halves := _halves(query, key):
-        found = [attention(query[half], key[half], value[half], None, is_causal, scale) for half in halves]
-        return tuple(cupy.concatenate(parts, len(halves[0]) - 1) for parts in zip(*found, strict=True))
+        return _by_halves(
+            lambda q, k, v: attention(q, k, v, None, is_causal, scale), halves, query, key, value
+        )
     query, key, value = readable_together(query, key, value)
     scores = _scores(query, key)
     probabilities = scores if scores.dtype == query.dtype else cupy.empty(scores.shape, query.dtype)
@@ -108,11 +109,11 @@ def attention_backward(
     if attention_tiles.handles(query, key, value):
         return attention_tiles.backward(g, query, key, value, is_causal, scale, out, lse)
     if halves := _halves(query, key):
-        found = [
-            attention_backward(g[h], query[h], key[h], value[h], None, is_causal, scale, out[h], lse[h])
-            for h in halves
-        ]
-        return tuple(cupy.concatenate(parts, len(halves[0]) - 1) for parts in zip(*found, strict=True))
+
+        def gradients(g: Array, q: Array, k: Array, v: Array, out: Array, lse: Array) -> tuple[Array, ...]:
+            return attention_backward(g, q, k, v, None, is_causal, scale, out, lse)
+
+        return _by_halves(gradients, halves, g, query, key, value, out, lse)
     g = readable(g)  # which is in two products, as are query and key
     query, key, value = readable_together(query, key, value)
     scores, g_p = _scores(query, key), product(g, value.swapaxes(-1, -2), accumulator(query.dtype))
@@ -141,6 +142,12 @@ def _halves(query: Array, key: Array) -> tuple[tuple[slice, ...], ...] | None:
         return None
     half = query.shape[axis] // 2
     return tuple((slice(None),) * axis + (part,) for part in (slice(half), slice(half, None)))
+
+
+def _by_halves(function: Any, halves: tuple[tuple[slice, ...], ...], *arrays: Array) -> Any:
+    """What `function` returns of the arrays, by a call for each half."""
+    found = [function(*[x[half] for x in arrays]) for half in halves]
+    return tuple(cupy.concatenate(parts, len(halves[0]) - 1) for parts in zip(*found, strict=True))
 
 
 def _scores(query: Array, key: Array) -> Array:

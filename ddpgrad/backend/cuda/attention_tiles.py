@@ -37,6 +37,17 @@ __device__ void take(T* tile, const Matrix<const T>& m, int first, int count, in
     *(uint4*)(tile + row * WIDTH + column) = eight;
   }
 }
+// The next tile of each of two matrices with as many rows, when all threads are done with the last.
+__device__ void take_next(T* one, const Matrix<const T>& m, int depth, T* other, const Matrix<const T>& n, int width,
+                          int start, int rows) {
+  __syncthreads();
+  take(one, m, start, TILE, rows, depth);
+  take(other, n, start, TILE, rows, width);
+  __syncthreads();
+}
+__device__ __forceinline__ bool hides(int row, int column, int columns, bool causal) {
+  return column >= columns || (causal && column > row);
+}
 // x (16, DEPTH) += p (16, COUNT) in 16 bits @ the rows of `right`.
 template <int COUNT> __device__ __forceinline__ void add_rows(float (*x)[4], const float (*p)[4], const T* right) {
   const int lane = threadIdx.x % 32;
@@ -57,10 +68,10 @@ template <int COUNT> __device__ __forceinline__ void add_rows(float (*x)[4], con
 __device__ void give(const Matrix<T>& m, const float (*x)[4], const float* factor, int first, int rows, int depth) {
   #pragma unroll
   for (int half = 0; half < 2; half++) {
-    const int row = first + threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4 + half * 8;
+    const int row = first + ROW(2 * half);
     #pragma unroll
     for (int n = 0; n < DEPTH / 8; n++) {
-      const int column = n * 8 + threadIdx.x % 4 * 2;
+      const int column = COLUMN(n, 0);
       if (row < rows && column < depth) {
         *(unsigned*)(m.start + row * m.step + column) =
             pair(x[n][2 * half] * factor[half], x[n][2 * half + 1] * factor[half]);
@@ -102,10 +113,7 @@ extern "C" __global__ void __launch_bounds__({THREADS}) ddpgrad_attention_tiles(
   float sum[DEPTH / 8][4] = {{}}, top[2] = {{HIDDEN, HIDDEN}}, total[2] = {{0, 0}};
   const int seen = causal ? min(columns, first + {ROWS}) : columns;
   for (int start = 0; start < seen; start += TILE) {{
-    __syncthreads();
-    take(keys, MATRIX(const T, k), start, TILE, columns, depth);
-    take(values, MATRIX(const T, v), start, TILE, columns, width);
-    __syncthreads();
+    take_next(keys, MATRIX(const T, k), depth, values, MATRIX(const T, v), width, start, columns);
     float x[TILE / 8][4] = {{}};
     add_products<TILE>(x, queries, keys);
     float highest[2] = {{top[0], top[1]}};
@@ -114,8 +122,7 @@ extern "C" __global__ void __launch_bounds__({THREADS}) ddpgrad_attention_tiles(
     for (int n = 0; n < TILE / 8; n++) {{
       #pragma unroll
       for (int j = 0; j < 4; j++) {{
-        const int column = start + COLUMN(n, j);
-        const bool hidden = edge && (column >= columns || (causal && column > first + ROW(j)));
+        const bool hidden = edge && hides(first + ROW(j), start + COLUMN(n, j), columns, causal);
         x[n][j] = hidden ? HIDDEN : x[n][j] * scale;
         highest[j / 2] = fmaxf(highest[j / 2], x[n][j]);
       }}
@@ -190,10 +197,7 @@ extern "C" __global__ void __launch_bounds__({THREADS}) ddpgrad_attention_tiles_
   float sum[DEPTH / 8][4] = {{}};
   const int seen = causal ? min(columns, first + {ROWS}) : columns;
   for (int start = 0; start < seen; start += TILE) {{
-    __syncthreads();
-    take(keys, MATRIX(const T, k), start, TILE, columns, depth);
-    take(values, MATRIX(const T, v), start, TILE, columns, width);
-    __syncthreads();
+    take_next(keys, MATRIX(const T, k), depth, values, MATRIX(const T, v), width, start, columns);
     float x[TILE / 8][4] = {{}}, dx[TILE / 8][4] = {{}};
     add_products<TILE>(x, queries, keys);
     add_products<TILE>(dx, grads, values);
@@ -202,8 +206,7 @@ extern "C" __global__ void __launch_bounds__({THREADS}) ddpgrad_attention_tiles_
     for (int n = 0; n < TILE / 8; n++) {{
       #pragma unroll
       for (int j = 0; j < 4; j++) {{
-        const int column = start + COLUMN(n, j);
-        const bool hidden = edge && (column >= columns || (causal && column > first + ROW(j)));
+        const bool hidden = edge && hides(first + ROW(j), start + COLUMN(n, j), columns, causal);
         scores_backward(x[n][j], dx[n][j], hidden, scale, shift[j / 2], less[j / 2]);
       }}
     }}
@@ -231,10 +234,7 @@ extern "C" __global__ void __launch_bounds__({THREADS}) ddpgrad_attention_tiles_
   take(values, MATRIX(const T, v), first, {ROWS}, columns, width);
   float sum_k[DEPTH / 8][4] = {{}}, sum_v[DEPTH / 8][4] = {{}};
   for (int start = causal ? first / TILE * TILE : 0; start < rows; start += TILE) {{
-    __syncthreads();
-    take(queries, MATRIX(const T, q), start, TILE, rows, depth);
-    take(grads, MATRIX(const T, g), start, TILE, rows, width);
-    __syncthreads();
+    take_next(queries, MATRIX(const T, q), depth, grads, MATRIX(const T, g), width, start, rows);
     float x[TILE / 8][4] = {{}}, dx[TILE / 8][4] = {{}};
     add_products<TILE>(x, keys, queries);
     add_products<TILE>(dx, values, grads);
@@ -292,7 +292,7 @@ def forward(query: Array, key: Array, value: Array, is_causal: bool, scale: floa
     q, k, v = _heads(query), _heads(key), _heads(value)
     out = _like(q, v.shape[-1])
     lse = cupy.empty(q.shape[:-1], np.float32)
-    _launch(_forward, ROWS, q, k, v, (q, k, v, out, lse), is_causal, scale / math.log(2))
+    _launch(_forward, ROWS, (q, k, v, out, lse), is_causal, scale / math.log(2))
     return out.reshape(*query.shape[:-1], v.shape[-1]), lse.reshape(query.shape[:-1])
 
 
@@ -304,8 +304,8 @@ def backward(
     dq, dk, dv = _like(q, q.shape[-1]), _like(k, k.shape[-1]), _like(v, v.shape[-1])
     lse, delta = cupy.ascontiguousarray(lse).reshape(-1), cupy.empty(q.shape[:-1], np.float32)
     base = scale / math.log(2)
-    _launch(_queries, 2 * ROWS, q, k, v, (q, k, v, out, g, lse, dq, delta), is_causal, base, scale)
-    _launch(_keys, 2 * ROWS, q, k, v, (q, k, v, g, lse, delta, dk, dv), is_causal, base, scale)
+    _launch(_queries, 2 * ROWS, (q, k, v, out, g, lse, dq, delta), is_causal, base, scale)
+    _launch(_keys, 2 * ROWS, (q, k, v, g, lse, delta, dk, dv), is_causal, base, scale)
     return dq.reshape(query.shape), dk.reshape(key.shape), dv.reshape(value.shape)
 
 
@@ -324,17 +324,9 @@ def _like(x: Array, width: int) -> Array:
     return cupy.empty((batch, heads, rows, width), x.dtype)
 
 
-def _launch(
-    kernels: Any,
-    own: int,
-    q: Array,
-    k: Array,
-    v: Array,
-    arrays: tuple[Array, ...],
-    causal: bool,
-    *scales: float,
-) -> None:
-    """A block for each 64 rows of each head. own: rows of these in shared memory, beside two tiles."""
+def _launch(kernels: Any, own: int, arrays: tuple[Array, ...], causal: bool, *scales: float) -> None:
+    """A block for each 64 rows of each head. own: rows of these in shared memory, beside two tiles. arrays: q, k, v first."""
+    q, k, v = arrays[:3]
     rows, columns, depth, width = q.shape[2], k.shape[2], q.shape[3], v.shape[3]
     made_for = next(size for size in _DEPTHS if size >= max(depth, width))
     chosen = kernels[q.dtype, made_for]

@@ -191,15 +191,10 @@ def convolution_weight(
     share = -(-pixels // (count * _TERMS)) * _TERMS
     parts = cupy.empty((-(-pixels // share), *weight_shape), np.float32)
     input, grad = cupy.ascontiguousarray(input), cupy.ascontiguousarray(grad)
-    image = math.prod(input.shape[1:])
+    sizes = _sizes(input, _grid(input.shape[2:], size, stride, (1,)), each, rows, inner, groups)
     _weights[input.dtype](
-        (*blocks, len(parts)),
-        (THREADS,),
-        (
-            input, grad, parts, taps, _grid(input.shape[2:], size, stride, (1,)), np.int64(pixels), np.int32(each),
-            np.int32(rows), np.int32(inner), np.int64(image), np.int64(image // groups), np.int32(groups), np.int64(share),
-        ),
-    )  # fmt: skip
+        (*blocks, len(parts)), (THREADS,), (input, grad, parts, taps, *sizes, np.int64(share))
+    )
     return (parts[0] if len(parts) == 1 else parts.sum(0)).astype(grad.dtype)
 
 
@@ -218,17 +213,20 @@ def _convolved(
     rows, inner, each = len(weight) // groups, math.prod(weight.shape[1:]), math.prod(size)
     images, weight = cupy.ascontiguousarray(images), cupy.ascontiguousarray(weight)
     out = cupy.empty((len(images), len(weight), *size), images.dtype)
-    image, pixels = math.prod(images.shape[1:]), len(images) * each
-    kernels[images.dtype](
-        (-(-pixels // ROWS), -(-rows // ROWS) * groups),
-        (THREADS,),
-        (
-            images, weight, np.uintp(0) if bias is None else cupy.ascontiguousarray(bias), out, taps,
-            _grid(images.shape[2:], size, by, step), np.int64(pixels), np.int32(each), np.int32(rows), np.int32(inner),
-            np.int64(image), np.int64(image // groups), np.int32(groups),
-        ),
-    )  # fmt: skip
+    added = np.uintp(0) if bias is None else cupy.ascontiguousarray(bias)
+    sizes = _sizes(images, _grid(images.shape[2:], size, by, step), each, rows, inner, groups)
+    blocks = -(-len(images) * each // ROWS), -(-rows // ROWS) * groups
+    kernels[images.dtype](blocks, (THREADS,), (images, weight, added, out, taps, *sizes))
     return out
+
+
+def _sizes(images: Array, grid: Any, each: int, rows: int, inner: int, groups: int) -> tuple[Any, ...]:
+    """The arguments of the kernels from `grid` to `groups`."""
+    image = math.prod(images.shape[1:])
+    return (
+        grid, np.int64(len(images) * each), np.int32(each), np.int32(rows), np.int32(inner),
+        np.int64(image), np.int64(image // groups), np.int32(groups),
+    )  # fmt: skip
 
 
 def _grid(image: Ints, size: Ints, by: Ints, step: Ints) -> Any:
