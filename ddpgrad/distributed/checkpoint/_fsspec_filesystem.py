@@ -65,15 +65,13 @@ class FileSystem(FileSystemBase):
 class FsspecWriter(FileSystemWriter):
     """As `FileSystemWriter`, into a store. Further arguments by name are those of `fsspec.core.url_to_fs`."""
 
+    kind = FileSystem
+
     def __init__(self, path: Name, *args: Any, **kwargs: Any) -> None:
         own = {name: kwargs.pop(name) for name in list(kwargs) if name in _WRITER}
         super().__init__(path, *args, **own)
-        self.fs = FileSystem()
-        self.path = self.fs.init_path(path, **kwargs)
-
-    @classmethod
-    def validate_checkpoint_id(cls, checkpoint_id: Name) -> bool:
-        return FileSystem.validate_checkpoint_id(checkpoint_id)
+        if kwargs:
+            self._open(path, **kwargs)
 
 
 _WRITER = FileSystemWriter.__init__.__code__.co_varnames
@@ -82,11 +80,9 @@ _WRITER = FileSystemWriter.__init__.__code__.co_varnames
 class FsspecReader(FileSystemReader):
     """As `FileSystemReader`, from a store. Further arguments are those of `fsspec.core.url_to_fs`."""
 
+    kind = FileSystem
+
     def __init__(self, path: Name, **kwargs: Any) -> None:
         super().__init__(path)
-        self.fs = FileSystem()
-        self.path = self.fs.init_path(path, **kwargs)
-
-    @classmethod
-    def validate_checkpoint_id(cls, checkpoint_id: Name) -> bool:
-        return FileSystem.validate_checkpoint_id(checkpoint_id)
+        if kwargs:
+            self._open(path, **kwargs)

@@ -80,8 +80,7 @@ class _FileSystemWriter(InFolder, StorageWriter):
             raise NotImplementedError(
                 "FileSystemWriter(_extensions=...): bytes are written as they are here; leave it out"
             )
-        self.fs = FileSystem()
-        self.path = self.fs.init_path(path)
+        self._open(path)
         self.single_file_per_rank, self.sync_files = single_file_per_rank, sync_files
         self.thread_count, self.per_thread_copy_ahead = thread_count, per_thread_copy_ahead
         self.overwrite, self.serialization_format = overwrite, serialization_format

@@ -15,7 +15,7 @@ from ...futures import Future, finished
 from ...launcher.checkpoint.manifest import MANIFEST
 from . import metadata_file
 from .blocks import narrow_tensor_by_index
-from .folder import FileSystem, InFolder, Name, _StorageInfo
+from .folder import InFolder, Name, _StorageInfo
 from .metadata import Metadata, StorageMeta
 from .planner import LoadItemType, LoadPlan, LoadPlanner, ReadItem
 from .planner_helpers import fill
@@ -27,8 +27,7 @@ class FileSystemReader(InFolder, StorageReader):
     """Reads the checkpoint in the folder `path`. What ddpgrad wrote is checked, every byte that is read, before it is used."""
 
     def __init__(self, path: Name, _extension_registry: Any = None) -> None:
-        self.fs = FileSystem()
-        self.path = self.fs.init_path(path)
+        self._open(path)
         self.storage_data: dict[Any, Any] = {}
         self.load_id = str(uuid.uuid4())
         self.rank: int | None = None

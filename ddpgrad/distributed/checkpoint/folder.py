@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from . import exchange, metadata_file
 
@@ -123,10 +123,16 @@ class FileSystem(FileSystemBase):
 
 
 class InFolder:
-    """A storage whose checkpoint lies in the folder `path` of the file system `fs`."""
+    """A storage whose checkpoint lies in the folder `path` of `fs`, a file system of the class `kind`."""
 
+    kind: ClassVar[Any] = FileSystem
     fs: Any
     path: Any
+
+    def _open(self, path: Name, **options: Any) -> None:
+        """Lie in the folder `path`. options: of the file system."""
+        self.fs = self.kind()
+        self.path = self.fs.init_path(path, **options)
 
     def _get_metadata_path(self, rank: int | None = None) -> Any:
         return self.fs.concat_path(self.path, _metadata_fn if rank is None else f"__{rank}{_metadata_fn}")
@@ -138,4 +144,4 @@ class InFolder:
 
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id: Name) -> bool:
-        return FileSystem.validate_checkpoint_id(checkpoint_id)
+        return cls.kind.validate_checkpoint_id(checkpoint_id)
