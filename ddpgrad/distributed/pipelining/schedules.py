@@ -14,6 +14,7 @@ from ...compat.absent import (
     _PipelineScheduleRuntime,
 )
 from ...core.tensor import Tensor
+from ...utils._pytree import tree_map_only
 from .microbatch import split_args_kwargs_into_chunks, split_tensor
 from .stage import PipelineStage
 
@@ -116,13 +117,8 @@ class _PipelineSchedule:
         has_backward: bool,
     ) -> Any:
         n = self._n_microbatches
-        arguments, named = split_args_kwargs_into_chunks(
-            args,
-            kwargs,
-            n,
-            self._args_chunk_spec if args else None,
-            self._kwargs_chunk_spec if kwargs else None,
-        )
+        specs = self._args_chunk_spec if args else None, self._kwargs_chunk_spec if kwargs else None
+        arguments, named = split_args_kwargs_into_chunks(args, kwargs, n, *specs)
         targets = [None] * n if target is None else split_tensor(target, 0, n)
         found: dict[int, Tensor] = {}
         for stage in self._stages.values():
@@ -146,13 +142,7 @@ class _PipelineSchedule:
         if last is None or not return_outputs:
             return None
         merged = last.merged(self._output_merge_spec)
-        return _detached(merged) if has_backward else merged
-
-
-def _detached(value: Any) -> Any:
-    from ...utils._pytree import tree_map
-
-    return tree_map(lambda leaf: leaf.detach() if isinstance(leaf, Tensor) else leaf, value)
+        return tree_map_only(Tensor, Tensor.detach, merged) if has_backward else merged
 
 
 class PipelineScheduleSingle(_PipelineSchedule):
@@ -165,11 +155,6 @@ class PipelineScheduleSingle(_PipelineSchedule):
 
 class PipelineScheduleMulti(_PipelineSchedule):
     """Schedules of several stages a rank: of p ranks, rank r has stages r, r + p, r + 2 p ..."""
-
-    def __init__(
-        self, stages: Sequence[PipelineStage], n_microbatches: int, *args: Any, **kwargs: Any
-    ) -> None:
-        super().__init__(stages, n_microbatches, *args, **kwargs)
 
 
 class ScheduleGPipe(PipelineScheduleSingle):

@@ -51,13 +51,8 @@ class PipelineStage:
     ) -> None:
         if not 0 <= stage_index < num_stages:
             raise ValueError(f"Stage index {stage_index} is out of range of {num_stages}")
-        self.submod, self.stage_index, self.num_stages, self.device = (
-            submodule,
-            stage_index,
-            num_stages,
-            device,
-        )
-        self.group = group
+        self.submod, self.device, self.group = submodule, device, group
+        self.stage_index, self.num_stages = stage_index, num_stages
         self.group_rank, self.group_size = get_rank(group), get_world_size(group)
         if self.group_size > num_stages:
             raise RuntimeError(
@@ -129,7 +124,8 @@ class PipelineStage:
                 autograd.backward([loss])
             else:
                 differentiable = [o for o in outputs if o.requires_grad]
-                gradients = self._receive(self.stage_index + 1, chunk, 1, differentiable)
+                places = [empty(o.shape, dtype=o.dtype, device=o.device) for o in differentiable]
+                gradients = self._receive(self.stage_index + 1, chunk, 1, places)
                 if differentiable:
                     autograd.backward(differentiable, gradients)
         if not self.is_first:
@@ -181,13 +177,13 @@ class PipelineStage:
 
     def _receive_activations(self, chunk: int) -> list[Tensor]:
         header = empty(_HEADER, dtype=int64, device=self.device)
-        numbers = iter(self._receive(self.stage_index - 1, chunk, 0, into=[header])[0].tolist())
+        numbers = iter(self._receive(self.stage_index - 1, chunk, 0, [header])[0].tolist())
         places, differentiable = [], []
         for _ in range(next(numbers)):
             dtype, gradient, ndim = BY_NAME[_DTYPES[next(numbers)]], next(numbers), next(numbers)
             places.append(empty([next(numbers) for _ in range(ndim)], dtype=dtype, device=self.device))
             differentiable.append(gradient)
-        received = self._receive(self.stage_index - 1, chunk, 0, into=places)
+        received = self._receive(self.stage_index - 1, chunk, 0, places)
         for t, gradient in zip(received, differentiable, strict=True):
             t.requires_grad_(bool(gradient and self.has_backward))
         return received
@@ -201,10 +197,8 @@ class PipelineStage:
                 continue
             self._sent.append(isend(t.detach().contiguous(), group=self.group, group_dst=to, tag=tag))
 
-    def _receive(
-        self, stage: int, chunk: int, back: int, like: Sequence[Tensor] = (), into: list[Tensor] | None = None
-    ) -> list[Tensor]:
-        places = [empty(t.shape, dtype=t.dtype, device=t.device) for t in like] if into is None else into
+    def _receive(self, stage: int, chunk: int, back: int, places: list[Tensor]) -> list[Tensor]:
+        """As many tensors as there are `places`, which are filled where they come from another rank."""
         source, tag = self.stage_index_to_group_rank[stage], self._tag(stage, chunk, back)
         if source == self.group_rank:
             left = self._left[tag]
