@@ -70,9 +70,7 @@ def leave(tensor: Tensor, dim: int | None, level: Level) -> Tensor:
 
 def _recorded(source: Tensor, array: Any, back: Callable[[Tensor], Tensor]) -> Tensor:
     out = wrap(array)
-    out._versions = (
-        source._versions
-    )  # what is written to the memory of one is noticed where the other was kept
+    out._versions = source._versions  # so that writes to one are noticed where the other was kept
     if source._requires_grad and mode.enabled:
         out._requires_grad, out._grad_fn = True, _crossing(edge_of(source), array, back)
     return out

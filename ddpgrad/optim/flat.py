@@ -221,8 +221,7 @@ class _Plan:
         if former is not None:
             former.forget()
         for chain, kept in found:
-            parts = [] if kept else _parts(chain)
-            self.joint += [kept] if kept else [(part, _join(part, owners)) for part in parts]
+            self.joint += [kept] if kept else [(part, _join(part, owners)) for part in _parts(chain)]
         by_variable = {id(m.variable): m for chain, _ in self.joint for m in chain}
         self.members = [by_variable.get(id(m.variable), m) for m in self.members]
         pieces = [piece for _, piece in self.joint]
@@ -356,10 +355,8 @@ def _parts(chain: list[_Member]) -> list[list[_Member]]:
     for member in chain:
         member.lent = references(member.variable)
     variables = [m.variable for m in chain]
-    if (
-        not any(m.lent for m in chain)
-        or lies_flat(variables, _places([_gradient(p) for p in variables])) is not None
-    ):
+    places = _places([_gradient(p) for p in variables])
+    if not any(m.lent for m in chain) or lies_flat(variables, places) is not None:
         return [chain]
     parts: list[list[_Member]] = [[]]
     for member in chain:

@@ -65,9 +65,9 @@ def references(parameter: Tensor) -> int:
     """How many refer to a parameter's array, or to the one in it, besides those that have to."""
     # Who has the array, and the argument itself.
     count = getrefcount(parameter._array) - 2
-    return (
-        count + getrefcount(parameter._array.array) - 2 if hasattr(parameter._array, "placed_at") else count
-    )
+    if hasattr(parameter._array, "placed_at"):
+        count += getrefcount(parameter._array.array) - 2
+    return count
 
 
 def tied(tensors: Sequence[Tensor]) -> set[Tensor]:

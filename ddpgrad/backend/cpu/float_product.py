@@ -204,8 +204,6 @@ def worth_it(left: Array, right: Array) -> bool:
     """Whether `product` of left (*, M, K) and right (*, K, N) is done sooner than BLAS, on a processor with wide vectors."""
     rows, (length, columns) = left.shape[-2], right.shape[-2:]
     turns = right.strides[-2] == 4
-    if rows >= _LARGE and columns >= _LARGE and length >= _LARGE and _is_at_home():
-        return False
     if not (
         AVAILABLE
         and left.shape[-1] == length  # NumPy refuses others
@@ -213,6 +211,8 @@ def worth_it(left: Array, right: Array) -> bool:
         and columns >= _FEW_COLUMNS
         and rows * length * columns >= (SMALL_PRODUCT if turns else _FEW_PRODUCTS)
     ):
+        return False
+    if rows >= _LARGE and columns >= _LARGE and length >= _LARGE and _is_at_home():
         return False
     return left.dtype == right.dtype == np.float32 and left.flags.aligned and right.flags.aligned
 

@@ -55,8 +55,8 @@ class FullyShardedDataParallel(Module):
     """`module`, whose parameters, gradients and optimizer state are divided among the ranks; see `fully_shard`.
 
     auto_wrap_policy: which modules below form groups of their own; see `wrap`. These stay what they are: of a policy's
-    modules none becomes a FullyShardedDataParallel. sharding_strategy: FULL_SHARD or SHARD_GRAD_OP; NO_SHARD keeps all on each rank, see `replicate`; HYBRID_SHARD or
-    _HYBRID_SHARD_ZERO2 likewise within groups of ranks, on which parameters are the same: device_mesh has two dimensions then,
+    modules none becomes a FullyShardedDataParallel. sharding_strategy: FULL_SHARD or SHARD_GRAD_OP; NO_SHARD keeps all on each rank
+    (see `replicate`); HYBRID_SHARD or _HYBRID_SHARD_ZERO2 divide within groups of ranks, on which parameters are the same: device_mesh has two dimensions then,
     or process_group is (this rank's group that shards, the one that replicates); by default the ranks of a host shard. ignored_modules,
     ignored_states: what each rank keeps whole, for itself. param_init_fn: gets each module with parameters on meta, and gives
     it some; by default `to_empty` and `reset_parameters`. Other parameters and buffers become rank 0's, also
@@ -138,11 +138,7 @@ class FullyShardedDataParallel(Module):
             offload = CPUOffloadPolicy() if cpu_offload and cpu_offload.offload_params else None
             if whole:
                 replicate(
-                    part,
-                    mesh=device_mesh,
-                    mp_policy=policy,
-                    ignored_params=ignored,
-                    offload_policy=offload,
+                    part, mesh=device_mesh, mp_policy=policy, ignored_params=ignored, offload_policy=offload
                 )
                 return
             kept = (ShardingStrategy.SHARD_GRAD_OP, ShardingStrategy._HYBRID_SHARD_ZERO2)

@@ -71,9 +71,7 @@ class Group:
         self.context: Context | None = None
         self.memory: Any = None  # of the whole parameters, while they are gathered
         self._versions: list[int] = []
-        self._seen: list[
-            int
-        ] = []  # which arrays the members had when they were known to lie on the group's device
+        self._seen: list[int] = []  # identities of the members' arrays that lie on the device
         self._gathering: Callable[[], Any] | None = None
         self._kept: Any = None  # this rank's share among `few`
         self._reducing: list[Member] = []
@@ -185,9 +183,8 @@ class Group:
     def _parts(self) -> list[ShardArray]:
         """This rank's rows of each member."""
         parts = [m.sharded._array for m in self.members]
-        seen = [
-            id(part) for part in parts
-        ]  # whoever referred to them would keep them from being moved together (`optim/flat.py`)
+        # To refer to the arrays would keep the optimizer from moving them (`optim/flat.py`).
+        seen = [id(part) for part in parts]
         if seen != self._seen:  # others than before
             if any(m.sharded.device != self.device for m in self.members):
                 raise RuntimeError(

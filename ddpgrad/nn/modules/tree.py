@@ -88,8 +88,7 @@ class Tree:
                 persistent = value.persistent if marked else name not in hidden
                 registration.register_buffer(self, name, value, persistent)
             else:
-                own[name] = member = registration.replaced("buffer", self, name, value)
-                dict.__setitem__(own[BUFFERS], name, member)
+                registration.put(self, name, registration.replaced("buffer", self, name, value))
         else:
             object.__setattr__(self, name, value)
 

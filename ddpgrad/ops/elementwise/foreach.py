@@ -43,9 +43,8 @@ _NAMES = {"scalar": "other", "scalars": "other", "tensors1": "end", "weights": "
 def foreach(name: str) -> Callable[..., Any] | None:
     """The function `name`, such as `_foreach_add_`; None where no method is called so."""
     op = name.removeprefix("_foreach_")
-    written = (
-        _OWN.get(op[:-1]) if op.endswith("_") and op not in _OWN else None
-    )  # in two steps: no method does it in place
+    # In two steps, where no method does it in place.
+    written = _OWN.get(op[:-1]) if op.endswith("_") and op not in _OWN else None
     method = _OWN.get(op) or written or getattr(Tensor, op, None)
     if name == op or method is None:
         return None

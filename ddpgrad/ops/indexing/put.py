@@ -46,9 +46,9 @@ def _require_source(name: str, input: Tensor, dim: int, index: Tensor, source: T
         raise RuntimeError(
             f"{name}(): self ({input.dtype.name}) and source ({source.dtype.name}) must have the same scalar type"
         )
+    rest, want = list(source.shape), list(input.shape)
+    del rest[dim : dim + 1], want[dim : dim + 1]
     if name == "index_add":
-        rest, want = list(source.shape), list(input.shape)
-        del rest[dim : dim + 1], want[dim : dim + 1]
         if source.ndim != input.ndim or rest != want:
             raise RuntimeError(
                 "index_add(): source tensor shape must match self tensor shape, excluding the specified dimension. Got "
@@ -67,14 +67,11 @@ def _require_source(name: str, input: Tensor, dim: int, index: Tensor, source: T
             f"{name}(): Number of indices ({count}) should be equal to source.size(dim): "
             f"({length_of(source, min(dim, max(source.ndim - 1, 0)))}), for dim: {dim}"
         )
-    rest, want = list(source.shape), list(input.shape)
-    if input.ndim or source.ndim:
-        del rest[dim : dim + 1], want[dim : dim + 1]
-        if rest != want:
-            raise RuntimeError(
-                f"{name}(): Source/destination tensor must have same slice shapes. Destination slice shape: {want} at "
-                f"dimension {dim} and source slice shape: {rest} at dimension 0."
-            )
+    if rest != want:
+        raise RuntimeError(
+            f"{name}(): Source/destination tensor must have same slice shapes. Destination slice shape: {want} at "
+            f"dimension {dim} and source slice shape: {rest} at dimension 0."
+        )
 
 
 def _written_by_slices(

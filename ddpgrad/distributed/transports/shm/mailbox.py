@@ -119,10 +119,8 @@ class Mailbox:
 
     def take_what_is_left(self) -> None:
         """At the end: hand over what nobody has asked for, sent from here too, where its target has ended already."""
-        launch, others = (
-            self._launch,
-            [r for r in range(self._launch.world_size) if r not in self._launch.ranks],
-        )
+        launch = self._launch
+        others = [rank for rank in range(launch.world_size) if rank not in launch.ranks]
         with self.moving:
             self._move()
             for target, source in ((target, source) for target in launch.ranks for source in others):
