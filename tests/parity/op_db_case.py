@@ -23,6 +23,11 @@ LOOSER: dict[str, dict[torch.dtype, float]] = {
     "nn.functional.hardsigmoid": {torch.float64: 1e3},  # PyTorch's slope is 1 / 6 in float32
     # Elements of 3e4, whose second gradient PyTorch has from a product of many factors, off by 1e-8.
     "linalg.householder_product": {torch.float32: 10, torch.complex128: 10},
+    # Near eigenvalues enlarge the rounding of LAPACK, whose kernels differ between processors.
+    "linalg.eigh": {torch.float32: 10},
+    "linalg.eig": {torch.float32: 10},
+    "linalg.svd": {torch.float32: 10},
+    "svd": {torch.float32: 10},
     "linalg.pinv": {torch.float32: 10},  # of a matrix whose inverse has elements of 1e3
     "polygamma": {torch.float32: 10},  # beside a pole, values of 1e3: PyTorch is off by 1e-5
     "special.polygamma": {torch.float32: 10},
@@ -30,7 +35,7 @@ LOOSER: dict[str, dict[torch.dtype, float]] = {
     "nn.functional.normalize": {
         torch.float32: 100
     },  # p = 0.5 over one element: what cancels to 0 is 1e-7 here
-    "nn.functional.ctc_loss": {torch.float32: 10},  # PyTorch sums over alignments in it, ddpgrad in float64
+    "nn.functional.ctc_loss": {torch.float32: 100},  # PyTorch sums over alignments in it, ddpgrad in float64
     "nn.functional.layer_norm": {
         torch.float32: 1e3
     },  # one element: 1 / sqrt(eps) multiplies what cancels to 0
