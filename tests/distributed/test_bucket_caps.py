@@ -141,6 +141,7 @@ def test_ranks_without_batches_take_part_in_the_choice():
 @pytest.mark.parametrize(
     ("options", "said"),
     [
+        ({"bucket_cap_mb": 0}, "bucket_cap_mb must be positive"),
         ({"bucket_cap_mb": "fast"}, "must be a number of MiB, None or 'auto', got 'fast'"),
         ({"bucket_cap_mb": "auto", "bucket_cap_mb_list": [1]}, "got 'auto' together with bucket_cap_mb_list"),
     ],

@@ -1,6 +1,5 @@
 """Gradients of replicas: averaged over the ranks, in buckets, also where parameters are unused."""
 
-import re
 from contextlib import nullcontext
 
 import numpy as np
@@ -212,22 +211,6 @@ class Branches(nn.Module):
         return (self.left if dist.get_rank() == 0 else self.right)(self.stem(x))
 
 
-def test_unused_parameters_are_named():
-    def program():
-        ddp = DDP(Branches())
-        ddp(torch.ones(2, 3)).sum().backward()
-
-    with pytest.raises(DistributedError) as caught:
-        ranks(2, program)
-    message = str(caught.value)
-    assert "rank" in message and "4 of 8 parameters" in message
-    assert "'spare.weight', 'spare.bias'" in message
-    assert "find_unused_parameters=True" in message
-    assert re.search(
-        r"nothing of '(left|right)', 'spare' was used\), or call requires_grad_\(False\)", message
-    )
-
-
 def test_unused_parameters_count_as_zeros_where_that_is_asked_for():
     x = torch.ones(2, 3)
 
@@ -338,26 +321,16 @@ def test_dtypes_have_buckets_of_their_own_and_frozen_parameters_none():
         assert_close(found, gradients(alone))
 
 
-def test_requires_grad_that_changes_after_wrapping_is_noticed():
-    def thawed():
-        model = perceptron()
-        model[0].weight.requires_grad_(False)
-        ddp = DDP(model)
-        ddp(torch.ones(2, 6)).sum().backward()
-        model[0].weight.requires_grad_(True)
-        ddp(torch.ones(2, 6))
-
-    def frozen():
+def test_a_parameter_that_is_frozen_after_wrapping_is_noticed():
+    def program():
         ddp = DDP(perceptron())
         ddp.module[0].weight.requires_grad_(False)
         ddp(torch.ones(2, 6)).sum().backward()
 
-    with pytest.raises(RuntimeError, match=r"parameter '0.weight' was frozen .* Wrap the model again"):
-        ranks(2, thawed)
     with pytest.raises(
         DistributedError, match=r"no gradient: '0.weight'. Their requires_grad was turned off"
     ):
-        ranks(2, frozen)
+        ranks(2, program)
 
 
 def test_a_backward_that_raised_is_not_taken_for_a_whole_one():
