@@ -91,6 +91,22 @@ def start_job():
 
 
 @pytest.fixture
+def run_program(tmp_path: Path):
+    """`run_program(text, ranks, *arguments, stdin)` runs it as the ranks of one new process."""
+
+    def run(text: str, ranks: int, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+        path = tmp_path / "program.py"
+        path.write_text(text)
+        return subprocess.run(
+            [sys.executable, "-c", _CHILD, str(path), *arguments],
+            env=environment.child_environment(WORLD_SIZE=str(ranks), DDPGRAD_PROCS="1", DDPGRAD_PROC="0"),
+            input=stdin, capture_output=True, text=True, timeout=120, check=False,
+        )  # fmt: skip
+
+    return run
+
+
+@pytest.fixture
 def mpi_job():
     """`mpi_job(world_size, procs, program, *arguments)` runs it under mpiexec; gives an `Ended`."""
     beside = Path(sys.executable).parent / "mpiexec"

@@ -11,6 +11,7 @@ import ddpgrad.distributed as dist
 import ddpgrad.nn.functional as F
 from ddpgrad import nn
 from ddpgrad.distributed.device_mesh import DeviceMesh
+from ddpgrad.distributed.tensor import DTensor
 
 BATCH = 12
 
@@ -58,6 +59,12 @@ def share(batch: torch.Tensor) -> torch.Tensor:
 
 def gradients(model: nn.Module) -> dict[str, np.ndarray]:
     return {name: p.grad.numpy().copy() for name, p in model.named_parameters() if p.grad is not None}
+
+
+def whole(tensor: torch.Tensor) -> np.ndarray:
+    """A copy of a tensor, or of what a DTensor is a part of."""
+    tensor = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+    return tensor.detach().numpy().copy()
 
 
 def assert_close(

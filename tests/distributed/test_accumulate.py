@@ -1,15 +1,20 @@
 """`accumulate`: k micro-batches a rank have the bits of k times as many ranks."""
 
+from contextlib import nullcontext
+from functools import partial
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from replicas import on_ranks, perceptron, ranks
+from replicas import on_ranks, perceptron, ranks, whole
 
 import ddpgrad as torch
 import ddpgrad.distributed as dist
 import ddpgrad.nn.functional as F
 from ddpgrad import nn
+from ddpgrad.distributed.fsdp import fully_shard
 from ddpgrad.errors import DistributedError, MismatchError
 from ddpgrad.nn.parallel import DistributedDataParallel as DDP
 from ddpgrad.utils.data import DataLoader, DistributedSampler, TensorDataset
@@ -29,30 +34,34 @@ class Parts(nn.Module):
         return self.head(h + self.rare(h) if x[0, 0] > 0.7 else h)
 
 
-def trained(n: int, k: int, plain: bool = False) -> tuple[list[np.ndarray], list[list[str]]]:
-    """Parameters and buffers after some steps of n ranks with k micro-batches each, and each micro-batch's losses."""
+def trained(wrap: Any, build: Any, n: int, k: int) -> tuple[list[np.ndarray], list[list[str]]]:
+    """Parameters, buffers and the last norm after some steps of n ranks with k micro-batches each, and all losses."""
 
     def program():
         torch.manual_seed(3)
         data = TensorDataset(torch.randn(200, 6), torch.randint(0, 4, (200,)))
         sampler = DistributedSampler(data, accumulate=k)
         loader = DataLoader(data, batch_size=2 * k, sampler=sampler, drop_last=True)
-        ddp = DDP(perceptron() if plain else Parts(), find_unused_parameters=not plain, bucket_cap_mb=0.0005)
-        optimizer = torch.optim.AdamW(ddp.parameters(), lr=0.02)
+        net = wrap(build())
+        optimizer = torch.optim.AdamW(net.parameters(), lr=0.02)
         torch.manual_seed(5 + 7 * dist.get_rank())
-        losses = []
-        for _, batch in zip(range(5), loader, strict=False):
+        losses, norm = [], torch.zeros(())
+        for _, batch in zip(range(4), loader, strict=False):
             optimizer.zero_grad()
-            for x, y in [batch] if plain else ddp.accumulate(k, *batch):
-                loss = F.cross_entropy(ddp(x), y)
+            for x, y in net.accumulate(k, *batch):
+                loss = F.cross_entropy(net(x), y)
                 loss.backward()
                 losses.append(loss.item().hex())
+            norm = nn.utils.clip_grad_norm_(net.parameters(), 0.5)
             optimizer.step()
-        ddp.eval()(torch.ones(1, 6))  # buffers become rank 0's
-        return [t.numpy().copy() for t in ddp.module.state_dict().values()], losses
+        if isinstance(net, DDP):
+            net.eval()(torch.ones(1, 6))  # buffers become rank 0's
+        return [*map(whole, [*net.state_dict().values(), norm])], losses
 
     results = ranks(n, program)
-    steps = [[loss for _, losses in results for loss in losses[k * s : k * s + k]] for s in range(5)]
+    for state, _ in results[1:]:
+        assert all(map(np.array_equal, state, results[0][0]))
+    steps = [[loss for _, losses in results for loss in losses[k * s : k * s + k]] for s in range(4)]
     return results[0][0], steps
 
 
@@ -60,7 +69,8 @@ def trained(n: int, k: int, plain: bool = False) -> tuple[list[np.ndarray], list
     "layouts", [[(1, 8), (2, 4), (4, 2), (8, 1)], [(1, 6), (3, 2), (6, 1)], [(1, 7), (7, 1)]]
 )
 def test_the_bits_are_those_of_any_number_of_ranks(layouts):
-    states, losses = zip(*(trained(n, k) for n, k in layouts), strict=True)
+    wrap = partial(DDP, find_unused_parameters=True, bucket_cap_mb=0.0005)
+    states, losses = zip(*(trained(wrap, Parts, n, k) for n, k in layouts), strict=True)
     assert all(found == losses[0] for found in losses)
     for state in states[1:]:
         for got, expected in zip(state, states[0], strict=True):
@@ -143,6 +153,11 @@ def test_a_loop_that_is_left_has_no_gradients_and_the_next_is_whole():
         np.testing.assert_array_equal(got, p.grad.numpy())
 
 
+def divided(model: nn.Module) -> nn.Module:
+    fully_shard(model[0])
+    return fully_shard(model)
+
+
 def once(ddp, k, *batch):
     for _ in ddp.accumulate(k, *batch):
         ddp(torch.ones(1, 6)).sum().backward()
@@ -158,6 +173,11 @@ def not_in_the_last(ddp):
     for i in ddp.accumulate(2):
         if i == 0:
             ddp(torch.ones(1, 6)).sum().backward()
+
+
+def multiplied(net):
+    with torch.no_grad():
+        next(net.parameters()).mul_(2)
 
 
 def among_them(change):
@@ -176,35 +196,48 @@ def after_a_step(ddp):
 
 
 def within_no_sync(ddp):
-    with ddp.no_sync():
+    if not isinstance(ddp, DDP):
+        ddp.set_requires_gradient_sync(False)
+    with ddp.no_sync() if isinstance(ddp, DDP) else nullcontext():
         once(ddp, 2)
 
 
+@pytest.mark.parametrize("wrap", [DDP, divided], ids=["DDP", "fully_shard"])
 @pytest.mark.parametrize(
     ("wrong", "error", "text"),
     [
         (lambda ddp: once(ddp, 0), ValueError, "at least 1, got 0"),
-        (lambda ddp: once(ddp, 3), ValueError, "must be a power of 2, got 3"),
         (lambda ddp: once(ddp, 2, torch.ones(3, 6)), ValueError, "a batch of 3 samples cannot be dealt to 2"),
         (lambda ddp: once(ddp, 2, ["a"]), TypeError, "expected tensors of samples, got 'a'"),
         (lambda ddp: once(ddp, 1 + dist.get_rank()), MismatchError, "rank [01] has [12] micro-batches, and others from 1 to 2"),
         (twice_in_one, DistributedError, "parameter '2.weight' got a second gradient in micro-batch 0"),
         (not_in_the_last, DistributedError, r"rank [01] called no backward\(\) for the last of its 2 micro-batches"),
-        (among_them(lambda _, o: o.step()), DistributedError, r"was changed between micro-batches 0 and 1. Call zero_grad\(\) before"),
-        (among_them(lambda _, o: o.zero_grad()), DistributedError, "or its .grad was changed between micro-batches 0 and 1"),
-        (among_them(lambda _, o: o.zero_grad(False)), DistributedError, "or its .grad was changed between micro-batches 0 and 1"),
-        (
-            among_them(lambda ddp, _: nn.utils.clip_grad_norm_(ddp.parameters(), 1e-3)),
-            DistributedError, "or its .grad was changed between micro-batches 0 and 1",
-        ),
-        (after_a_step, RuntimeError, r"parameter '0.weight' has a gradient from before. Call optimizer.zero_grad\(\)"),
+        (among_them(lambda net, _: multiplied(net)), DistributedError, "was changed between micro-batches 0 and 1"),
+        (after_a_step, RuntimeError, r"parameter '[02].weight' has a gradient from before. Call optimizer.zero_grad\(\)"),
         (within_no_sync, RuntimeError, "not within no_sync"),
     ],
 )  # fmt: skip
 @on_ranks(2)
-def test_wrong_use_is_an_error(wrong, error, text):
+def test_wrong_use_is_an_error(wrap, wrong, error, text):
     with pytest.raises(error, match=text):
-        wrong(DDP(perceptron()))
+        wrong(wrap(perceptron()))
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        (lambda ddp, optimizer: optimizer.step(), r"Call zero_grad\(\) before"),
+        (lambda ddp, optimizer: optimizer.zero_grad(), "or its .grad"),
+        (lambda ddp, optimizer: optimizer.zero_grad(False), "or its .grad"),
+        (lambda ddp, optimizer: nn.utils.clip_grad_norm_(ddp.parameters(), 1e-3), "or its .grad"),
+    ],
+)
+@on_ranks(2)
+def test_gradients_stay_as_they_are_between_micro_batches(change, text):
+    with pytest.raises(
+        DistributedError, match=f"(?s)(?=.*was changed between micro-batches 0 and 1).*{text}"
+    ):
+        among_them(change)(DDP(perceptron()))
 
 
 @pytest.mark.parametrize(

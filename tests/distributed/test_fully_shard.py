@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tracemalloc
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +16,9 @@ from sharded import CASES, WIDTH, adamw, batch, build, digest, initialise, loss_
 
 import ddpgrad as torch
 import ddpgrad.distributed as dist
+import ddpgrad.distributed.checkpoint as dcp
 from ddpgrad import nn
+from ddpgrad.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
 from ddpgrad.distributed.fsdp import (
     CPUOffloadPolicy,
     FSDPModule,
@@ -96,58 +99,74 @@ def test_memory_is_divided_but_for_two_groups():
     assert peak < 4 * parameters + 6 * n * group
 
 
-def test_a_checkpoint_goes_on_at_another_number_of_ranks(tmp_path: Path):
-    def started():
-        model = sharded(build()).eval()
-        return model, adamw(model.parameters())
+def stepped(model: Any, optimizer: Any, steps: int, device: str) -> None:
+    for _ in range(steps):
+        loss_of(model, batch(device)).backward()
+        optimizer.step()
+        optimizer.zero_grad()
 
-    def steps(model, optimizer, count):
-        for _ in range(count):
-            loss_of(model, batch()).backward()
-            optimizer.step()
-            optimizer.zero_grad()
+
+def state_of(model: nn.Module, optimizer: Any, device: str) -> list[Any]:
+    """The digest, and the optimizer's state, whole; all of it lies on the device of this rank."""
+    values = [v for p in model.parameters() for v in optimizer.state[p].values() if v.ndim]
+    assert {v.device for v in values} == {model.get_parameter("norm.weight").device}
+    assert values[0].device.type == device
+    return [digest(model), [v.full_tensor().cpu().numpy().tobytes() for v in values]]
+
+
+def test_a_checkpoint_goes_on_at_another_number_of_ranks_and_on_the_cpu(tmp_path: Path, device: str):
+    def started():
+        model = sharded(build(device=device)).eval()
+        return model, adamw(model.parameters())
 
     def saves():
         model, optimizer = started()
-        steps(model, optimizer, 2)
-        Checkpointer(tmp_path).save(1, model=model, optimizer=optimizer)
-        return digest(model), [
-            [v.full_tensor().numpy().tobytes() for v in optimizer.state[p].values() if v.ndim]
-            for p in model.parameters()
-        ]
+        stepped(model, optimizer, 2, device)
+        Checkpointer(tmp_path / "a").save(1, model=model, optimizer=optimizer)
+        dcp.save({"model": model.state_dict()}, checkpoint_id=tmp_path / "b")
+        return state_of(model, optimizer, device)
 
     def resumes():
         model, optimizer = started()
-        assert Checkpointer(tmp_path).resume(model=model, optimizer=optimizer) == 2
-        state = [
-            [v.full_tensor().numpy().tobytes() for v in optimizer.state[p].values() if v.ndim]
-            for p in model.parameters()
-        ]
-        found = digest(model), state
-        steps(model, optimizer, 1)
+        assert Checkpointer(tmp_path / "a").resume(model=model, optimizer=optimizer) == 2
+        other = sharded(build(device=device))
+        state = {"model": other.state_dict()}
+        dcp.load(state, checkpoint_id=tmp_path / "b")
+        other.load_state_dict(state["model"])
+        found = state_of(model, optimizer, device)
+        assert digest(other) == found[0]
+        stepped(model, optimizer, 1, device)
+        assert digest(model) != found[0]
         return found
 
     expected = ranks(3, saves)[0]
     for world_size in (1, 2, 5):
         assert ranks(world_size, resumes) == [expected] * world_size
     whole = build()
-    whole.load_state_dict(Checkpointer(tmp_path).read("model"))
+    whole.load_state_dict(Checkpointer(tmp_path / "a").read("model"))
     assert digest(whole) == expected[0]
 
 
-def test_state_dicts_load_rows_and_whole_tensors_and_each_rank_saves_its_rows():
+def test_state_dicts_are_whole_or_rows_on_the_device_or_the_cpu(device: str):
     def program():
-        model = sharded(build())
+        model = sharded(build(device=device))
+        options = StateDictOptions(full_state_dict=True, cpu_offload=True)
         full = {name: value.full_tensor() * 2 for name, value in model.state_dict().items()}
-        model.load_state_dict(full)
-        whole = build()
+        assert {v.device.type for v in full.values()} == {device}
+        model.load_state_dict({name: value.cpu() for name, value in full.items()})
+        whole = build(device=device)
         whole.load_state_dict(full)
-        other = sharded(build())
+        other = sharded(build(device=device))
         other.load_state_dict(model.state_dict())
         torch.save(model.state_dict(), file := io.BytesIO())
         file.seek(0)
-        saved = sharded(build())
+        saved = sharded(build(device=device))
         saved.load_state_dict(torch.load(file))
+        offloaded = get_model_state_dict(model, options=options)
+        assert bool(offloaded) == (dist.get_rank() == 0)
+        assert {v.device.type for v in offloaded.values()} <= {"cpu"}
+        rows = get_model_state_dict(model, options=StateDictOptions(cpu_offload=True))
+        assert {(type(v), v.device.type) for v in rows.values()} == {(DTensor, "cpu")}
         return digest(model), digest(other), digest(whole), digest(saved)
 
     for found in ranks(3, program):
@@ -155,19 +174,21 @@ def test_state_dicts_load_rows_and_whole_tensors_and_each_rank_saves_its_rows():
 
 
 @on_ranks(3)
-def test_parameters_on_meta_are_initialised_as_if_they_were_whole():
+def test_parameters_on_meta_are_initialised_as_if_they_were_whole(device: str):
     with torch.device("meta"):
         model = build()
     sharded(model)
     with pytest.raises(RuntimeError, match=r"still on meta device: \['table.weight'"):
         model(batch()[:, :-1])
-    model.to_empty(device="cpu")
+    model.to_empty(device=device)
     torch.manual_seed(3)
     model.apply(initialise)
-    whole = build()
+    whole = build(device=device)
     torch.manual_seed(3)
     whole.apply(initialise)
     assert digest(model) == digest(whole)
+    stepped(model, adamw(model.parameters()), 1, device)
+    assert digest(model) != digest(whole)
 
 
 def test_groups_compute_in_16_bits_and_parts_keep_theirs():
@@ -199,20 +220,25 @@ def test_groups_compute_in_16_bits_and_parts_keep_theirs():
     assert ranks(2, program) == [torch.float64] * 2
 
 
-def test_a_frozen_group_rests_and_all_ranks_skip_a_step_together():
+def test_a_frozen_group_rests_and_all_ranks_skip_a_step_together(device: str):
     def program():
-        model = sharded(build())
+        model = sharded(build(device=device))
         model.blocks[1].requires_grad_(False)
         optimizer = adamw([p for p in model.parameters() if p.requires_grad])
-        scaler, found = torch.amp.GradScaler("cpu"), []
+        scaler, found = torch.amp.GradScaler(device), []
         for step in range(3):
-            loss = loss_of(model, batch())
+            loss = loss_of(model, batch(device))
             scaler.scale(loss * float("inf") if step == 1 and dist.get_rank() == 0 else loss).backward()
             scaler.step(optimizer)
             scaler.update()
             optimizer.zero_grad()
             found.append((digest(model), scaler.get_scale()))
         assert all(isinstance(p, DTensor) and p.grad is None for p in model.blocks[1].parameters())
+        watched = fully_shard(nn.Sequential(nn.Linear(3, 5)).to(device), nonfinite_gradients="skip")
+        for bad in (True, False):
+            loss = watched(torch.ones(1, 3, device=device)).sum()
+            (loss * float("nan") if bad and dist.get_rank() == 1 else loss).backward()
+            assert all((p.grad is None) == bad for p in watched.parameters())
         return found
 
     one, other = ranks(2, program)

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 from replicas import Words, on_ranks, ranks
 from sharded import CASES, adamw, batch, build, digest, loss_of, sharded, trained
+from test_accumulate import trained as accumulated
 from test_fsdp1 import POLICIES, assert_same, by_ddp, by_fsdp
-from test_fully_shard_steps import trained as accumulated
+from test_fully_shard_steps import network
 
 import ddpgrad as torch
 import ddpgrad.distributed as dist
@@ -81,9 +82,9 @@ def test_a_part_of_the_world_may_be_the_grid():
 
 
 def test_micro_batches_have_the_bits_of_ddp():
-    expected = accumulated(DDP, 1, 8)
+    expected = accumulated(DDP, network, 1, 8)
     for k, shape in ((2, (2, 2)), (1, (2, 4))):
-        found = accumulated(lambda m, s=shape: fully_shard(m, mesh=grid(*s)), shape[0] * shape[1], k)
+        found = accumulated(lambda m, s=shape: fully_shard(m, mesh=grid(*s)), network, shape[0] * shape[1], k)
         assert found[1] == expected[1]
         assert all(map(np.array_equal, found[0], expected[0]))
 

@@ -2,20 +2,17 @@
 
 import json
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
-from replicas import on_ranks, perceptron, ranks
-from sharded import CASES, adamw, batch, build, digest, initialise, loss_of, sharded, trained
+from replicas import perceptron, ranks
+from sharded import CASES, adamw, digest, trained
 from sharded_on_gpus import LAYERS
 
 import ddpgrad as torch
 import ddpgrad.distributed as dist
-import ddpgrad.distributed.checkpoint as dcp
 import ddpgrad.nn.functional as F
 from ddpgrad import nn
-from ddpgrad.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
 from ddpgrad.distributed.device_mesh import init_device_mesh
 from ddpgrad.distributed.fsdp import (
     CPUOffload,
@@ -26,7 +23,6 @@ from ddpgrad.distributed.fsdp import (
 )
 from ddpgrad.distributed.fsdp import FullyShardedDataParallel as FSDP
 from ddpgrad.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
-from ddpgrad.launcher import Checkpointer
 from ddpgrad.nn.parallel import DistributedDataParallel as DDP
 
 pytestmark = pytest.mark.gpu
@@ -70,122 +66,6 @@ def test_replicas_of_rows_have_the_bits_of_ddp(shape: tuple[int, int]):
     expected = ranks(n, lambda: trained(False, device="cuda", **case))
     mesh = lambda: init_device_mesh("cuda", shape)  # noqa: E731
     assert ranks(n, lambda: trained(True, mesh=mesh(), device="cuda", **case)) == expected
-
-
-def stepped(model: Any, optimizer: Any, steps: int) -> None:
-    for _ in range(steps):
-        loss_of(model, batch("cuda")).backward()
-        optimizer.step()
-        optimizer.zero_grad()
-
-
-def state_of(model: nn.Module, optimizer: Any) -> list[Any]:
-    """The digest, and the optimizer's state, whole; all of it on the GPU of this rank."""
-    here = model.get_parameter("norm.weight").device
-    values = [v for p in model.parameters() for v in optimizer.state[p].values() if v.ndim]
-    assert {str(v.device) for v in values} == {str(here)} and here.type == "cuda"
-    return [digest(model), [v.full_tensor().cpu().numpy().tobytes() for v in values]]
-
-
-def started() -> tuple[Any, Any]:
-    model = sharded(build(device="cuda")).eval()
-    return model, adamw(model.parameters())
-
-
-def test_a_checkpoint_goes_on_at_another_number_of_ranks_and_on_the_cpu(tmp_path: Path):
-    def saves():
-        model, optimizer = started()
-        stepped(model, optimizer, 2)
-        Checkpointer(tmp_path / "a").save(1, model=model, optimizer=optimizer)
-        dcp.save({"model": model.state_dict()}, checkpoint_id=tmp_path / "b")
-        return state_of(model, optimizer)
-
-    def resumes():
-        model, optimizer = started()
-        assert Checkpointer(tmp_path / "a").resume(model=model, optimizer=optimizer) == 2
-        other = sharded(build(device="cuda"))
-        state = {"model": other.state_dict()}
-        dcp.load(state, checkpoint_id=tmp_path / "b")
-        other.load_state_dict(state["model"])
-        found = state_of(model, optimizer)
-        assert digest(other) == found[0]
-        stepped(model, optimizer, 1)
-        assert digest(model) != found[0]
-        return found
-
-    expected = ranks(3, saves)[0]
-    for world_size in (1, 2):
-        assert ranks(world_size, resumes) == [expected] * world_size
-    whole = build()
-    whole.load_state_dict(Checkpointer(tmp_path / "a").read("model"))
-    assert digest(whole) == expected[0]
-
-
-def test_state_dicts_are_whole_or_rows_on_the_gpu_or_the_cpu():
-    def program():
-        model = sharded(build(device="cuda"))
-        options = StateDictOptions(full_state_dict=True, cpu_offload=True)
-        full = {name: value.full_tensor() * 2 for name, value in model.state_dict().items()}
-        assert {v.device.type for v in full.values()} == {"cuda"}
-        model.load_state_dict({name: value.cpu() for name, value in full.items()})
-        whole = build(device="cuda")
-        whole.load_state_dict(full)
-        other = sharded(build(device="cuda"))
-        other.load_state_dict(model.state_dict())
-        offloaded = get_model_state_dict(model, options=options)
-        assert bool(offloaded) == (dist.get_rank() == 0)
-        assert {v.device.type for v in offloaded.values()} <= {"cpu"}
-        rows = get_model_state_dict(model, options=StateDictOptions(cpu_offload=True))
-        assert {(type(v), v.device.type) for v in rows.values()} == {(DTensor, "cpu")}
-        return digest(model), digest(other), digest(whole)
-
-    for found in ranks(3, program):
-        assert len(set(found)) == 1
-
-
-@on_ranks(2)
-def test_parameters_on_meta_are_initialised_on_the_gpu():
-    with torch.device("meta"):
-        model = sharded(build())
-    model.to_empty(device="cuda")
-    torch.manual_seed(3)
-    model.apply(initialise)
-    whole = build(device="cuda")
-    torch.manual_seed(3)
-    whole.apply(initialise)
-    same = digest(model) == digest(whole)
-    optimizer = adamw(model.parameters())
-    stepped(model, optimizer, 1)
-    assert same and digest(model) != digest(whole)
-
-
-def test_all_ranks_skip_a_step_together():
-    def scaled():
-        model = sharded(build(device="cuda"))
-        model.blocks[1].requires_grad_(False)
-        optimizer = adamw([p for p in model.parameters() if p.requires_grad])
-        scaler, found = torch.amp.GradScaler("cuda"), []
-        for step in range(3):
-            loss = loss_of(model, batch("cuda"))
-            scaler.scale(loss * float("inf") if step == 1 and dist.get_rank() == 0 else loss).backward()
-            scaler.step(optimizer)
-            scaler.update()
-            optimizer.zero_grad()
-            found.append((digest(model), scaler.get_scale()))
-        return found
-
-    def watched():
-        model = sharded(build(device="cuda"))
-        fully = fully_shard(nn.Sequential(nn.Linear(3, 5)).cuda(), nonfinite_gradients="skip")
-        for bad in (True, False):
-            loss = fully(torch.ones(1, 3).cuda()).sum()
-            (loss * float("nan") if bad and dist.get_rank() == 1 else loss).backward()
-            assert all((p.grad is None) == bad for p in fully.parameters())
-        return model is not fully
-
-    one, other = ranks(2, scaled)
-    assert one == other and one[0][0] == one[1][0] != one[2][0] and one[1][1] == one[0][1] / 2
-    assert ranks(2, watched) == [True] * 2
 
 
 def test_micro_batches_and_weights_have_the_bits_of_ddp():

@@ -5,7 +5,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from replicas import on_ranks, perceptron, ranks
+from replicas import on_ranks, perceptron, ranks, whole
+from test_accumulate import trained
 
 import ddpgrad as torch
 import ddpgrad.distributed as dist
@@ -13,9 +14,8 @@ import ddpgrad.nn.functional as F
 from ddpgrad import nn
 from ddpgrad.distributed.fsdp import FullyShardedDataParallel as FSDP
 from ddpgrad.distributed.fsdp import MixedPrecisionPolicy, fully_shard
-from ddpgrad.errors import DistributedError, MismatchError
+from ddpgrad.errors import DistributedError
 from ddpgrad.nn.parallel import DistributedDataParallel as DDP
-from ddpgrad.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 
 def network() -> nn.Module:
@@ -32,47 +32,12 @@ def divided(model: nn.Module, **options: Any) -> Any:
     return fully_shard(model, **options)
 
 
-def whole(tensor: Any) -> np.ndarray:
-    tensor = tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
-    return tensor.detach().numpy().copy()
-
-
-def trained(wrap: Any, n: int, k: int) -> tuple[list[np.ndarray], list[list[str]]]:
-    """Parameters, buffers and the last norm after some steps of n ranks with k micro-batches each, and all losses."""
-
-    def program():
-        torch.manual_seed(3)
-        data = TensorDataset(torch.randn(200, 6), torch.randint(0, 4, (200,)))
-        sampler = DistributedSampler(data, accumulate=k)
-        loader = DataLoader(data, batch_size=2 * k, sampler=sampler, drop_last=True)
-        net = wrap(network())
-        optimizer = torch.optim.AdamW(net.parameters(), lr=0.02)
-        torch.manual_seed(5 + 7 * dist.get_rank())
-        losses, norm = [], torch.zeros(())
-        for _, batch in zip(range(4), loader, strict=False):
-            optimizer.zero_grad()
-            for x, y in net.accumulate(k, *batch):
-                loss = F.cross_entropy(net(x), y)
-                loss.backward()
-                losses.append(loss.item().hex())
-            norm = nn.utils.clip_grad_norm_(net.parameters(), 0.5)
-            optimizer.step()
-        return [*map(whole, [*net.state_dict().values(), norm])], losses
-
-    results = ranks(n, program)
-    if wrap is not DDP:  # whose buffers are rank 0's in the next forward
-        for state, _ in results[1:]:
-            assert all(map(np.array_equal, state, results[0][0]))
-    steps = [[loss for _, losses in results for loss in losses[k * s : k * s + k]] for s in range(4)]
-    return results[0][0], steps
-
-
 @pytest.mark.parametrize("layouts", [[(1, 8), (2, 4), (4, 2), (8, 1)], [(1, 6), (3, 2), (6, 1)]])
 def test_micro_batches_have_the_bits_of_ddp_and_of_any_number_of_ranks(layouts):
-    expected, losses = trained(DDP, *layouts[0])
+    expected, losses = trained(DDP, network, *layouts[0])
     for wrap in (divided, FSDP):
         for n, k in layouts:
-            state, found = trained(wrap, n, k)
+            state, found = trained(wrap, network, n, k)
             assert found == losses
             for got, other in zip(state, expected, strict=True):
                 np.testing.assert_array_equal(got, other)
@@ -80,7 +45,10 @@ def test_micro_batches_have_the_bits_of_ddp_and_of_any_number_of_ranks(layouts):
 
 def test_micro_batches_of_16_bits_add_up_in_the_dtype_of_the_average():
     policy = MixedPrecisionPolicy(torch.bfloat16, torch.float32)
-    states = [trained(lambda m: fully_shard(m, mp_policy=policy), n, k) for n, k in ((1, 4), (2, 2), (4, 1))]
+    states = [
+        trained(lambda m: fully_shard(m, mp_policy=policy), network, n, k)
+        for n, k in ((1, 4), (2, 2), (4, 1))
+    ]
     for state, losses in states[1:]:
         assert losses == states[0][1]
         assert all(map(np.array_equal, state, states[0][0]))
@@ -199,53 +167,16 @@ def test_all_ranks_decide_alike_about_gradients_that_are_not_finite(action, capl
     assert ("is not finite" in str(warned)) == (action == "skip")
 
 
-def second(net):
-    for _ in net.accumulate(2):
-        net(torch.ones(2, 6)).sum().backward()
-        net(torch.ones(2, 6)).sum().backward()
-
-
-def changed(net):
-    for _ in net.accumulate(2):
-        net(torch.ones(2, 6)).sum().backward()
-        with torch.no_grad():
-            net[0].weight.mul_(2)
-
-
-def no_last(net):
-    for i in net.accumulate(2):
-        if i == 0:
-            net(torch.ones(2, 6)).sum().backward()
-
-
-def again(net):
-    for _ in range(2):
-        for _ in net.accumulate(2):
-            net(torch.ones(2, 6)).sum().backward()
-
-
 def unfit(net):
     for _ in range(2):
         net.loss_weight(2)
         net(torch.ones(2, 6)).sum().backward()
 
 
-def unsynced(net):
-    net.set_requires_gradient_sync(False)
-    next(net.accumulate(2))
-
-
 @pytest.mark.parametrize(
     ("wrong", "error", "text"),
     [
-        (lambda net: next(net.accumulate(3)), ValueError, "must be a power of 2, got 3"),
-        (lambda net: next(net.accumulate(1 + dist.get_rank())), MismatchError, "rank [01] has [12] micro-batches"),
-        (second, DistributedError, "got a second gradient in micro-batch 0"),
-        (changed, DistributedError, "was changed between micro-batches 0 and 1"),
-        (no_last, DistributedError, r"called no backward\(\) for the last of its 2 micro-batches"),
-        (again, RuntimeError, r"has a gradient from before. Call optimizer.zero_grad\(\)"),
         (unfit, DistributedError, "has the average of earlier batches in its .grad"),
-        (unsynced, RuntimeError, "not within no_sync"),
         (lambda net: (net.loss_weight(0), net(torch.ones(1, 6)).sum().backward()), DistributedError, "sum to 0"),
         (lambda net: (net(torch.ones(1, 6)), next(net[0].accumulate(2))), RuntimeError, "call it of that one"),
     ],

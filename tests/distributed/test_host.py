@@ -1,6 +1,5 @@
 """Several ranks in one process: who they are, in which order they run, how they end."""
 
-import subprocess
 import sys
 import threading
 import time
@@ -9,7 +8,6 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from ddpgrad import environment
 from ddpgrad.core import rank_local
 from ddpgrad.distributed.ranks import host
 from ddpgrad.environment import Launch
@@ -99,30 +97,6 @@ def test_launches_without_ranks_or_peers_are_refused():
         host.run_ranks(lambda rank: host.current().communicator(), Launch(world_size=2, procs=2))
     with pytest.raises(TransportError, match="joins the ranks of one process"):
         host.run_ranks(lambda rank: host.current().communicator("virtual"), Launch(world_size=2, procs=2))
-
-
-@pytest.fixture
-def run_program(tmp_path):
-    """Run program text as `ranks` ranks of one new process."""
-
-    def run(text: str, ranks: int, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
-        path = tmp_path / "program.py"
-        path.write_text(text)
-        child = (
-            "import sys; from ddpgrad import environment; from ddpgrad.distributed.ranks import host\n"
-            "host.run_script(sys.argv[1], sys.argv[2:], environment.launch())"
-        )
-        return subprocess.run(
-            [sys.executable, "-c", child, str(path), *arguments],
-            env=environment.child_environment(WORLD_SIZE=str(ranks), DDPGRAD_PROCS="1", DDPGRAD_PROC="0"),
-            input=stdin,
-            capture_output=True,
-            text=True,
-            timeout=90,
-            check=False,
-        )
-
-    return run
 
 
 PROGRAM = """

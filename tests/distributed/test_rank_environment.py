@@ -12,7 +12,6 @@ import pytest
 
 import ddpgrad as torch
 import ddpgrad.distributed as dist
-from ddpgrad import environment
 from ddpgrad.errors import StallError
 
 
@@ -161,22 +160,7 @@ def test_many_ranks_of_a_small_model():
     assert weights[0][0][0] == pytest.approx(expected, abs=1e-6)
 
 
-def run(folder: Path, program: str, ranks: int, stdin: str = "", **variables: str):
-    (folder / "program.py").write_text(program)
-    child = (
-        "import sys; from ddpgrad import environment; from ddpgrad.distributed.ranks import host\n"
-        "host.run_script(sys.argv[1], [], environment.launch())"
-    )
-    return subprocess.run(
-        [sys.executable, "-c", child, str(folder / "program.py")],
-        env=environment.child_environment(
-            WORLD_SIZE=str(ranks), DDPGRAD_PROCS="1", DDPGRAD_PROC="0", **variables
-        ),
-        input=stdin, capture_output=True, text=True, timeout=120,
-    )  # fmt: skip
-
-
-def test_modules_beside_a_program_are_each_ranks_own(tmp_path: Path):
+def test_modules_beside_a_program_are_each_ranks_own(tmp_path: Path, run_program):
     (tmp_path / "settings.py").write_text("seen = []\n")
     (tmp_path / "parts").mkdir()
     (tmp_path / "parts" / "__init__.py").write_text("from settings import seen\n")
@@ -192,33 +176,20 @@ assert sys.modules["settings"] is settings and parts.seen is settings.seen is pa
 dist.barrier()
 sys.stdout.write(f"{rank} {settings.seen} {id(json)}\\n")
 """
-    ended = run(tmp_path, program, 3)
+    ended = run_program(program, 3)
     assert ended.returncode == 0, ended.stderr
     lines = sorted(line.split(" ") for line in ended.stdout.splitlines())
     assert [line[:2] for line in lines] == [[str(r), f"[{r}]"] for r in range(3)]
     assert len({line[2] for line in lines}) == 1, "installed modules are shared"
 
 
-def test_a_collective_within_an_import_is_refused_instead_of_a_deadlock(tmp_path: Path):
+def test_a_collective_within_an_import_is_refused_instead_of_a_deadlock(tmp_path: Path, run_program):
     (tmp_path / "begins.py").write_text(
         "import ddpgrad.distributed as dist\ndist.init_process_group()\ndist.barrier()\n"
     )
-    ended = run(tmp_path, "import begins\n", 2)
+    ended = run_program("import begins\n", 2)
     assert ended.returncode == 1
     assert "a collective is called while module 'begins' is imported" in ended.stderr
-
-
-def test_a_breakpoint_stops_the_chosen_rank_only(tmp_path: Path):
-    program = """
-import ddpgrad.distributed as dist
-dist.init_process_group()
-breakpoint()
-dist.barrier()
-"""
-    ended = run(tmp_path, program, 4, stdin="p 'in', dist.get_rank()\nc\n", DDPGRAD_ONLY_RANK="2")
-    assert ended.returncode == 0, ended.stderr
-    assert "('in', 2)" in ended.stdout
-    assert ended.stdout.count("(Pdb)") == 2
 
 
 def test_ddprun_chooses_the_rank(tmp_path: Path):
