@@ -15,7 +15,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
-from checkpointing import ranks
 from matrices import thinned
 
 import ddpgrad
@@ -296,53 +295,3 @@ print(checkpoints.resume(model={{}}))
     said, resumed = in_own_mounts(script)
     assert "step_00000008" in said and "Read-only file system" in said
     assert resumed == "6"
-
-
-def test_every_byte_of_a_small_checkpoint_counts(folder):
-    """Each one flipped, the file cut at many places, and the file lengthened: refused by name."""
-    checkpoints = Checkpointer(folder)
-    checkpoints.save(5, model={"weight": ddpgrad.ones(4)})
-    newest = folder / "step_00000005"
-    for file in sorted(newest.iterdir()):
-        whole = file.read_bytes()
-        # The generators' state is long and all alike.
-        stride = 37 if file.name.startswith("generators") else 1
-        for position in {*range(0, len(whole), stride), len(whole) - 1}:
-            flipped = bytearray(whole)
-            flipped[position] ^= 1 << position % 8
-            for damaged in (bytes(flipped), *([whole[:position]] if position % 7 == 0 else [])):
-                file.write_bytes(damaged)
-                with pytest.raises(CheckpointError, match=f"step_00000005 is damaged: {file.name} "):
-                    manifest_module.verify(newest)
-        file.write_bytes(whole + b"x")
-        with pytest.raises(CheckpointError, match=file.name):
-            manifest_module.verify(newest)
-        file.write_bytes(whole)
-    assert manifest_module.verify(newest).step == 5
-
-
-def test_swapped_and_deleted_shards_are_named(tmp_path):
-    def program(rank):
-        layers = ddpgrad.nn.Linear(6, 4), ddpgrad.nn.Linear(6, 4)
-        Checkpointer(tmp_path / "run", sharded=True).save(1, first=layers[0], second=layers[1])
-
-    ranks(2, program)
-    newest = tmp_path / "run" / "step_00000001"
-    shards = sorted(path.name for path in newest.glob("*-of-*.safetensors"))
-    assert len(shards) >= 4
-    for one, other in ((shards[0], shards[1]), (shards[0], shards[2])):
-        whole = {name: (newest / name).read_bytes() for name in (one, other)}
-        assert whole[one] != whole[other]
-        (newest / one).write_bytes(whole[other])
-        (newest / other).write_bytes(whole[one])
-        with pytest.raises(CheckpointError, match=rf"damaged: ({one}|{other}) "):
-            manifest_module.verify(newest)
-        for name, data in whole.items():
-            (newest / name).write_bytes(data)
-    for name in shards:
-        data = (newest / name).read_bytes()
-        (newest / name).unlink()
-        with pytest.raises(CheckpointError, match=f"{name} is missing"):
-            manifest_module.verify(newest)
-        (newest / name).write_bytes(data)
-    assert manifest_module.verify(newest).step == 1
