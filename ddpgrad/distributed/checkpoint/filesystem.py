@@ -62,8 +62,13 @@ class _Counting:
         return len(data)
 
 
-class _FileSystemWriter(InFolder, StorageWriter):
-    """Writes a checkpoint: see `FileSystemWriter`."""
+class FileSystemWriter(InFolder, StorageWriter, BlockingAsyncStager):
+    """Writes a checkpoint into the folder `path`.
+
+    single_file_per_rank: else each item has a file of its own. sync_files: wait until all is on stable storage. thread_count:
+    how many files a rank writes at a time. cache_staged_state_dict: `async_save` copies into the memory of the last copy.
+    overwrite: whether a checkpoint that is there may be replaced.
+    """
 
     def __init__(
         self,
@@ -72,6 +77,7 @@ class _FileSystemWriter(InFolder, StorageWriter):
         sync_files: bool = True,
         thread_count: int = 1,
         per_thread_copy_ahead: int = 10_000_000,
+        cache_staged_state_dict: bool = False,
         overwrite: bool = True,
         _extensions: Sequence[Any] | None = None,
         serialization_format: SerializationFormat = SerializationFormat.TORCH_SAVE,
@@ -80,6 +86,7 @@ class _FileSystemWriter(InFolder, StorageWriter):
             raise NotImplementedError(
                 "FileSystemWriter(_extensions=...): bytes are written as they are here; leave it out"
             )
+        BlockingAsyncStager.__init__(self, cache_staged_state_dict)
         self._open(path)
         self.single_file_per_rank, self.sync_files = single_file_per_rank, sync_files
         self.thread_count, self.per_thread_copy_ahead = thread_count, per_thread_copy_ahead
@@ -218,33 +225,6 @@ class _FileSystemWriter(InFolder, StorageWriter):
 
     def storage_meta(self) -> StorageMeta | None:
         return StorageMeta(checkpoint_id=self.checkpoint_id, save_id=self.save_id)
-
-
-class FileSystemWriter(_FileSystemWriter, BlockingAsyncStager):
-    """Writes a checkpoint into the folder `path`.
-
-    single_file_per_rank: else each item has a file of its own. sync_files: wait until all is on stable storage. thread_count:
-    how many files a rank writes at a time. cache_staged_state_dict: `async_save` copies into the memory of the last copy.
-    overwrite: whether a checkpoint that is there may be replaced.
-    """
-
-    def __init__(
-        self,
-        path: Name,
-        single_file_per_rank: bool = True,
-        sync_files: bool = True,
-        thread_count: int = 1,
-        per_thread_copy_ahead: int = 10_000_000,
-        cache_staged_state_dict: bool = False,
-        overwrite: bool = True,
-        _extensions: Sequence[Any] | None = None,
-        serialization_format: SerializationFormat = SerializationFormat.TORCH_SAVE,
-    ) -> None:
-        _FileSystemWriter.__init__(
-            self, path, single_file_per_rank, sync_files, thread_count, per_thread_copy_ahead, overwrite,
-            _extensions, serialization_format,
-        )  # fmt: skip
-        BlockingAsyncStager.__init__(self, cache_staged_state_dict=cache_staged_state_dict)
 
 
 def on_host(tensor: Tensor) -> Tensor:
