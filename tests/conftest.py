@@ -34,7 +34,7 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # Tests here start processes and wait for them. They come first: what computes fills the rest.
 SLOW = (
-    "distributed", "examples", "faults", "launcher", "test_code_blocks.py", "test_same_bits.py", "test_tutorial.py", "utils",
+    "distributed", "examples", "faults", "launcher", "test_code_blocks.py", "test_tutorial.py", "utils",
 )  # fmt: skip
 # Before them come the files that take longest, so that no worker is left alone with one; and those whose tests share nothing
 # that takes long to make are spread test by test.

@@ -20,7 +20,7 @@ sys.path.append(str(Path(__file__).parents[1] / "cluster"))
 
 import namespaces
 
-JOB = str(Path(__file__).parent / "jobs" / "proof.py")
+JOB, LAYERS = (str(Path(__file__).parent / "jobs" / name) for name in ("proof.py", "layers_of_ranks.py"))
 RANKS = 8
 MODELS, OPTIMIZERS, MODES = ("mlp", "cnn", "gpt"), ("sgd", "adamw"), ("plain", "accumulate", "fp16", "clip")
 PAIRS = tuple(
@@ -40,14 +40,21 @@ SETS = [
 ]
 
 
-def run(procs: int, cases: tuple[str, ...], folder: Path, *options: str) -> dict[str, str]:
-    """Start the job and read what rank 0 printed."""
-    command = [sys.executable, "-m", "ddpgrad.launcher", "-n", str(RANKS), "--procs", str(procs), JOB, *cases]
-    done = subprocess.run(
-        [*command, "--folder", str(folder), *options], capture_output=True, text=True, timeout=600
-    )
+def ddprun(*words: str) -> str:
+    """What the ranks of a job print."""
+    command = [sys.executable, "-m", "ddpgrad.launcher", *words]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
-    return read(done.stdout)
+    return done.stdout
+
+
+def run(
+    procs: int, cases: tuple[str, ...], folder: Path, *options: str, by: tuple[str, ...] = ()
+) -> dict[str, str]:
+    """Start the job and read what rank 0 printed."""
+    return read(
+        ddprun("-n", str(RANKS), "--procs", str(procs), *by, JOB, *cases, "--folder", str(folder), *options)
+    )
 
 
 def read(output: str) -> dict[str, str]:
@@ -98,6 +105,21 @@ def test_number_of_processes(procs: int, cases: tuple[str, ...], folder: Path, t
 def test_stopped_and_resumed_on_other_processes(cases: tuple[str, ...], folder: Path, tmp_path: Path):
     run(4, cases, tmp_path, "--stop", "17")
     assert run(2, cases, tmp_path, "--resume") == one_process(cases, folder)
+
+
+def test_mpi_carries_the_gradients(
+    folder: Path, tmp_path: Path, mpiexec: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("DDPGRAD_TRANSPORT", "mpi")
+    assert run(4, CORNER, tmp_path, by=("--mpi",)) == one_process(CORNER, folder)
+
+
+@pytest.mark.full
+def test_sync_batchnorm_divided_state_and_uneven_batches():
+    found = set()
+    for procs in ("1", "2", "4"):
+        found.update(re.findall("model ([0-9a-f]{64})", ddprun("-n", "4", "--procs", procs, LAYERS)))
+    assert len(found) == 1
 
 
 @pytest.fixture(scope="module")

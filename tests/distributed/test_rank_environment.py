@@ -129,12 +129,16 @@ def test_what_is_global_in_pytorch_is_each_ranks_own():
         torch.manual_seed(rank)
         torch.set_default_dtype([torch.float32, torch.float64][rank % 2])
         torch.use_deterministic_algorithms(rank == 2)
+        called = []
+        handle = torch.nn.modules.module.register_module_forward_hook(lambda *_: called.append(rank))
         with torch.set_grad_enabled(rank != 1), torch.autocast("cpu", enabled=rank == 0):
             torch.set_float32_matmul_precision(["highest", "high", "medium"][rank])
             before, drawn = state(), [torch.rand(1, dtype=torch.float32).item()]
             dist.barrier()
             drawn.append(torch.rand(1, dtype=torch.float32).item())
-            return before == state(), drawn
+            torch.nn.Identity()(1)
+            handle.remove()
+            return before == state() and called == [rank], drawn
 
     results = dist.simulate(program, 3)
     assert all(same for same, _ in results)

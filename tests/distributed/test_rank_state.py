@@ -10,7 +10,6 @@ import weakref
 from collections import deque
 
 import pytest
-from replicas import on_ranks, ranks
 
 import ddpgrad as torch
 import ddpgrad.distributed as dist
@@ -137,37 +136,6 @@ def test_ranks_leave_nothing_behind():
     dist.simulate(train, 3)
     gc.collect()
     assert {name: len(value) for name, value in containers().items()} == before  # type: ignore[arg-type]
-
-
-def test_what_is_global_in_pytorch_is_the_ranks_own():
-    def program():
-        rank = dist.get_rank()
-        torch.set_default_dtype(torch.float64 if rank else torch.float32)
-        torch.manual_seed(rank)
-        seen = []
-        handle = nn.modules.module.register_module_forward_hook(lambda *_: seen.append(rank))
-        torch.set_grad_enabled(bool(rank))
-        dist.barrier()  # the other rank runs, and does the same
-        nn.Linear(2, 2)(torch.ones(1, 2))
-        found = torch.ones(1).dtype, torch.rand(1).item(), torch.is_grad_enabled(), seen
-        handle.remove()
-        torch.set_grad_enabled(True)
-        torch.set_default_dtype(torch.float32)
-        return found
-
-    first, second = ranks(2, program)
-    assert first[0] is torch.float32 and second[0] is torch.float64
-    assert first[1] != second[1]
-    assert (first[2], second[2]) == (False, True)
-    assert (first[3], second[3]) == ([0], [1])
-
-
-@on_ranks(64)
-def test_64_ranks_of_a_small_model():
-    torch.manual_seed(0)
-    model = DDP(nn.Linear(8, 4))
-    model(torch.full((2, 8), float(dist.get_rank()))).sum().backward()
-    assert model.module.weight.grad[0, 0].item() == 2 * 31.5
 
 
 @pytest.mark.parametrize("only_rank", [None, 0, 2])

@@ -1,6 +1,6 @@
 """SyncBatchNorm, ZeroRedundancyOptimizer and uneven batches in one training; rank 0 prints a hash of the model.
 
-Started by `test_same_bits.py` with one world size and several numbers of processes.
+Started by `test_proof.py` with one world size and several numbers of processes.
 """
 
 import hashlib

@@ -1,6 +1,6 @@
 """A small training job, with dropout and a shuffled loader, that prints its bits.
 
-Started by `test_same_bits.py` in several ways; every rank prints nothing but rank 0, which
+Started by `fake_cuda/test_training.py` in several ways; every rank prints nothing but rank 0, which
 prints one JSON object: the loss of each step in hexadecimal and the hash of all parameters.
 """
 

@@ -139,19 +139,6 @@ def test_under_mpiexec_a_signal_ends_the_ranks_where_they_are(ddprun, mpiexec):
     assert "ddprun: rank 1 was at" in result.err
 
 
-def test_under_mpiexec_the_ranks_die_with_the_launcher(ddprun, mpiexec):
-    body = """
-child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
-note(child.pid)
-open(f"ready-{rank}", "w").close()
-time.sleep(60)
-"""
-    popen = ddprun.start("-n", "2", "--mpi", ddprun.script(body))
-    popen.kill()
-    popen.communicate(timeout=30)
-    ddprun.check_nothing_left()
-
-
 @pytest.mark.parametrize(
     ("how", "transport"),
     thinned(product([how for how in WITHOUT_DDPRUN if how != "killed"], ["shm", "mpi"]), ("raises", "mpi")),
@@ -168,29 +155,3 @@ def test_under_plain_mpirun_a_rank_shows_its_stack_and_goes_on(ddprun, mpiexec):
     assert result.code == 0 and result.out.splitlines() == ["total 3.0 of 2"] * 2
     assert "ddpgrad: rank 1 began 1 collective, at last\n  barrier at" in result.err
     assert "ddpgrad: rank 1 was at" in result.err and "script.py" in result.err
-
-
-ENDS = {
-    "exit 3": ("if rank == 1: sys.exit(3)\nwait()", ""),
-    "exit 0": ("if rank == 1: sys.exit(0)\nwait()", "rank 1 has finished its program"),
-    "_exit": (
-        "if rank == 1: os._exit(0)\nwait()",
-        "rank 1 called os._exit(0) before its script was finished",
-    ),
-    "SIGKILL": ("if rank == 1: os.kill(os.getpid(), 9)\nwait()", ""),
-    "sleep": ("if rank == 1: time.sleep(60)\nwait()", "rank 1"),
-    "SIGSTOP": ("if rank == 1: os.kill(os.getpid(), signal.SIGSTOP)\nwait()", "rank 1"),
-    "mismatch": ("a = np.zeros(3 + rank)\nme.communicator().all_reduce(a).wait()", "MismatchError"),
-}
-
-
-@pytest.mark.parametrize(
-    ("end", "transport"),
-    thinned(product(ENDS, ["shm", "mpi"]), ("exit 0", "mpi"), ("_exit", "shm"), ("sleep", "mpi")),
-)
-def test_plain_mpirun_never_hangs_or_ends_well_when_a_rank_does_not(ddprun, mpiexec, transport, end):
-    body, words = ENDS[end]
-    ddprun.environment |= {"DDPGRAD_TRANSPORT": transport, "DDPGRAD_TIMEOUT": str(patience())}
-    result = ddprun.run(command=plain(mpiexec, ddprun, 2, ddprun.script(f"\n{body}\n")))
-    assert result.code != 0
-    assert words in result.err + result.out

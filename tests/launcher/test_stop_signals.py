@@ -99,12 +99,6 @@ while not preemption.requested(): time.sleep(0.01)
     assert ddprun.end(running).code == exit_codes.FINISHED
 
 
-def test_ranks_do_not_outlive_a_killed_launcher(ddprun):
-    running = ddprun.start("-n", "2", ddprun.script(STUBBORN))
-    running.kill()
-    assert ddprun.end(running).code == -signal.SIGKILL
-
-
 def test_several_signals_of_a_scheduler_are_one_request(ddprun):
     """Slurm preempts with several, which come within a moment; nothing is lost."""
     program = """
