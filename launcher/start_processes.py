@@ -196,6 +196,8 @@ class PContext(ABC):
         self._prefixes = log_line_prefixes or {}
         self._shown: list[tuple[threading.Thread, threading.Event]] = []
         self._values: dict[int, Any] = {}
+        self._processes: dict[int, Any] = {}
+        self._queues: dict[int, Any] = {}
 
     def start(self) -> None:
         """Start the processes, and show what is to be shown."""
@@ -235,7 +237,7 @@ class PContext(ABC):
     def close(self, death_sig: signal.Signals | None = None, timeout: float = 30) -> None:
         """End the processes that still run: by `death_sig` (SIGTERM), and after `timeout` seconds by SIGKILL."""
         for number, seconds in ((death_sig or signal.SIGTERM, timeout), (signal.SIGKILL, timeout)):
-            running = [rank for rank in self.args if self._started(rank) and self._code(rank) is None]
+            running = [rank for rank in self.args if rank in self._processes and self._code(rank) is None]
             for rank in running:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(self.pids()[rank], number)
@@ -247,23 +249,22 @@ class PContext(ABC):
             thread.join()
         self._shown.clear()
 
-    @abstractmethod
     def pids(self) -> dict[int, int]:
         """The system's numbers of the processes, by local rank."""
+        return {rank: process.pid for rank, process in self._processes.items()}
 
     @abstractmethod
     def _start_one(self, rank: int) -> None: ...
 
     @abstractmethod
-    def _started(self, rank: int) -> bool: ...
-
-    @abstractmethod
     def _code(self, rank: int) -> int | None:
         """How the process has ended; None while it runs."""
 
-    @abstractmethod
     def _look(self) -> None:
-        """Take what processes have returned."""
+        """Take what functions have returned."""
+        for rank, queue in self._queues.items():
+            while not queue.empty():
+                self._values[rank] = queue.get()
 
 
 class MultiprocessContext(PContext):
@@ -272,8 +273,6 @@ class MultiprocessContext(PContext):
     def __init__(self, *args: Any, start_method: str = "spawn", **options: Any) -> None:
         super().__init__(*args, **options)
         self._context: Any = multiprocessing.get_context(start_method)
-        self._processes: dict[int, Any] = {}
-        self._queues: dict[int, Any] = {}
 
     def _start_one(self, rank: int) -> None:
         queue = self._queues[rank] = self._context.SimpleQueue()
@@ -282,27 +281,12 @@ class MultiprocessContext(PContext):
         self._processes[rank] = self._context.Process(target=_call, args=given)
         self._processes[rank].start()
 
-    def pids(self) -> dict[int, int]:
-        return {rank: process.pid for rank, process in self._processes.items()}
-
-    def _started(self, rank: int) -> bool:
-        return rank in self._processes
-
     def _code(self, rank: int) -> int | None:
         return self._processes[rank].exitcode
-
-    def _look(self) -> None:
-        for rank, queue in self._queues.items():
-            while not queue.empty():
-                self._values[rank] = queue.get()
 
 
 class SubprocessContext(PContext):
     """Processes that run a command."""
-
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
-        self._processes: dict[int, subprocess.Popen[bytes]] = {}
 
     def _start_one(self, rank: int) -> None:
         command = [self.entrypoint, *map(str, self.args[rank])]
@@ -316,17 +300,8 @@ class SubprocessContext(PContext):
                 env["PYTHONPATH"] = os.pathsep.join([SHIMS, *filter(None, [env.get("PYTHONPATH")])])
             self._processes[rank] = subprocess.Popen(command, env=env, stdout=out, stderr=err)
 
-    def pids(self) -> dict[int, int]:
-        return {rank: process.pid for rank, process in self._processes.items()}
-
-    def _started(self, rank: int) -> bool:
-        return rank in self._processes
-
     def _code(self, rank: int) -> int | None:
         return self._processes[rank].poll()
-
-    def _look(self) -> None:
-        """A command returns nothing."""
 
 
 def start_processes(

@@ -17,8 +17,8 @@ from .process_group import ProcessGroup
 from .tensor_work import Work
 
 
-class _Options:
-    """Options of a method, as attributes that may be set later."""
+class Options:
+    """Options of a method, as attributes that may be set later: `reduceOp`, and `rootRank`, a rank of the group. Others change nothing."""
 
     reduceOp: Any = c.ReduceOp.SUM
     rootRank = 0
@@ -28,40 +28,8 @@ class _Options:
     device_ids: Sequence[int] = ()
 
 
-class AllreduceOptions(_Options):
-    """Options of `allreduce`: reduceOp."""
-
-
-class AllreduceCoalescedOptions(AllreduceOptions):
-    """Options of `allreduce_coalesced`: reduceOp."""
-
-
-class AllToAllOptions(_Options):
-    """Options of `alltoall`, none of which changes anything."""
-
-
-class BarrierOptions(_Options):
-    """Options of `barrier`, none of which changes anything."""
-
-
-class BroadcastOptions(_Options):
-    """Options of `broadcast`: rootRank, a rank of the group."""
-
-
-class GatherOptions(_Options):
-    """Options of `gather`: rootRank, a rank of the group."""
-
-
-class ReduceOptions(_Options):
-    """Options of `reduce`: reduceOp, and rootRank, a rank of the group."""
-
-
-class ReduceScatterOptions(_Options):
-    """Options of `reduce_scatter`: reduceOp."""
-
-
-class ScatterOptions(_Options):
-    """Options of `scatter`: rootRank, a rank of the group."""
+AllreduceOptions = AllreduceCoalescedOptions = AllToAllOptions = BarrierOptions = BroadcastOptions = Options
+GatherOptions = ReduceOptions = ReduceScatterOptions = ScatterOptions = Options
 
 
 def _list(tensors: Tensor | Sequence[Tensor]) -> list[Tensor]:
