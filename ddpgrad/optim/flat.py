@@ -4,7 +4,7 @@ Under data parallelism the gradients of a group are views of a few buckets. Grad
 than padding between them form a piece, with their parameters and optimizer state. When a piece is planned, its parameters
 and each kind of its state are laid out in one flat array as the gradients are: values are copied once, every Tensor stays
 the same object and becomes a view of that array. A parameter whose memory somebody else has too (`p.data`, `p.detach()`, a
-`state_dict()`, an array of NumPy's) stays where it is for as long. What the kernel makes of the padding is not read by anyone.
+`state_dict()`, an array of NumPy's, a buffer that it is a view of) stays where it is for as long. What the kernel makes of the padding is not read by anyone.
 
 A gradient on its own (a fresh one in each backward, as without data parallelism) makes a piece
 of one, for which nothing is moved. Pieces whose states are equally old form a run, for which the
@@ -23,7 +23,7 @@ from ..backend.elementary.shape import address_of
 from ..backend.registry import SparseArray, Unsupported, backend_for
 from ..core.tensor import Tensor
 from ..ops.dispatch.update import Rule
-from .layout import Piece, Single, flattened, joined, laid_out, lay_flat, lies_flat, order, references, tied
+from .layout import Piece, Single, joined, lay_flat, lent, lies_flat, references, tied
 
 Array = Any
 State = dict[str, Any]
@@ -227,7 +227,8 @@ class _Plan:
         pieces = [piece for _, piece in self.joint]
         for member in self.members:
             if member.live and member.grad is None:
-                member.single = _alone(member.variable, owners)
+                p = member.variable
+                member.single = Single.over(p, _gradient(p), owners[p], owners.arrays)
                 pieces.append(member.single)
         self.runs = _runs(pieces, owners)
         for member in self.members:
@@ -352,9 +353,9 @@ def _places(grads: Sequence[Array]) -> list[int]:
 
 def _parts(chain: list[_Member]) -> list[list[_Member]]:
     """Of a chain whose parameters would have to be moved those stretches in which nobody else has their memory."""
-    for member in chain:
-        member.lent = references(member.variable)
     variables = [m.variable for m in chain]
+    for member, count in zip(chain, lent(variables), strict=True):
+        member.lent = count
     places = _places([_gradient(p) for p in variables])
     if not any(m.lent for m in chain) or lies_flat(variables, places) is not None:
         return [chain]
@@ -380,15 +381,3 @@ def _join(chain: list[_Member], owners: _Owners) -> Piece:
     for member, gradient in zip(chain, grads, strict=True):
         member.grad = gradient
     return Piece(variables, param, grad, flat_states)
-
-
-def _alone(parameter: Tensor, owners: _Owners) -> Single:
-    """The piece of one parameter, over its own memory."""
-    array, state = parameter._array, owners[parameter]
-    dims = order(array)
-    for name in owners.arrays:
-        state[name]._array = laid_out(state[name]._array, dims)
-    flat_states = [flattened(state[name]._array, dims) for name in owners.arrays]
-    return Single(
-        (parameter,), flattened(array, dims), flattened(_gradient(parameter), dims), flat_states, dims
-    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from sys import getrefcount
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..backend import dtype as dtypes
-from ..backend.elementary.shape import address_of, part
+from ..backend.elementary.shape import address_of, is_parted, part
 from ..backend.layout import Dims, in_order, is_in_order, order_of_leaf
 from ..backend.registry import backend_for, to_device
 from ..core.dispatching import full_like as told_like
@@ -62,12 +63,27 @@ def lay_flat(tensors: Sequence[Tensor], places: Sequence[int]) -> Array:
 
 
 def references(parameter: Tensor) -> int:
-    """How many refer to a parameter's array, or to the one in it, besides those that have to."""
+    """How many refer to a parameter's array, or to the one in it, besides those that have to, or to memory that it is a view of."""
     # Who has the array, and the argument itself.
     count = getrefcount(parameter._array) - 2
     if hasattr(parameter._array, "placed_at"):
         count += getrefcount(parameter._array.array) - 2
-    return count
+    owner = _lender(parameter)
+    return count if owner is None else count + getrefcount(owner) - 3
+
+
+def lent(parameters: Sequence[Tensor]) -> list[int]:
+    """`references` of each, without one another: a mapped file in which several lie, and that nobody else holds, counts for none."""
+    views = Counter(id(_lender(p)) for p in parameters)
+    views[id(None)] = 1
+    return [max(0, references(p) - views[id(_lender(p))] + 1) for p in parameters]
+
+
+def _lender(parameter: Tensor) -> Array | None:
+    """Whose memory the parameter is a view of; None for memory of its own, and where `lay_flat` has put it."""
+    array = parameter._array
+    owner = (array.array if hasattr(array, "placed_at") else array).base
+    return None if owner is None or is_parted(owner) else owner
 
 
 def tied(tensors: Sequence[Tensor]) -> set[Tensor]:
@@ -170,6 +186,16 @@ class Single(Piece):
     """One parameter over its own memory. It holds a gradient only from `renew` to `finish`."""
 
     __slots__ = ("copied", "dims")
+
+    @classmethod
+    def over(cls, parameter: Tensor, grad: Array, state: dict[str, Any], names: Sequence[str]) -> Single:
+        """One that has the memory of `parameter`; names: of the state that is laid out as it is."""
+        array = parameter._array
+        dims = order(array)
+        for name in names:
+            state[name]._array = laid_out(state[name]._array, dims)
+        states = [flattened(state[name]._array, dims) for name in names]
+        return cls((parameter,), flattened(array, dims), flattened(grad, dims), states, dims)
 
     def __init__(self, *flat: Any) -> None:
         *rest, self.dims = flat

@@ -34,6 +34,13 @@ def bucket(params: list[Any], order: list[int], padded: bool = True) -> dict[int
     }
 
 
+def in_buffer(p: Any) -> list[Any]:
+    """The buffer of whose end the parameter becomes a view, as libraries lay out what they send."""
+    buffer = torch.cat([torch.zeros(1), p.detach().flatten()])
+    p.data = buffer[1:].view_as(p)
+    return [buffer[1:].view_as(p), buffer[1:].numpy().reshape(tuple(p.shape))]
+
+
 def give(params: list[Any], step: int, places: dict[int, Any]) -> None:
     """The gradients of one step: in `places`, or fresh ones where there is none."""
     rng = np.random.default_rng(step)
@@ -122,7 +129,8 @@ def test_a_parameter_in_flat_memory_is_a_storage_of_its_own() -> None:
 @pytest.mark.parametrize(
     "taken",
     [
-        lambda p: [p.data], lambda p: [p.detach()], lambda p: [p.detach().numpy()], lambda p: list(nn.ParameterList([p]).state_dict().values())
+        lambda p: [p.data], lambda p: [p.detach()], lambda p: [p.detach().numpy()], lambda p: list(nn.ParameterList([p]).state_dict().values()),
+        in_buffer,
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("which", [[2], [0, 4], [0, 1, 2, 3, 4]])

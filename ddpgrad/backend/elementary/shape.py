@@ -186,11 +186,16 @@ def part(owner: Array, starts: Sequence[int], ends: Sequence[int]) -> None:
     weakref.finalize(owner, _parts.pop, id(owner)).atexit = False
 
 
+def is_parted(owner: Any) -> bool:
+    """Whether the memory of `owner` counts as several."""
+    return id(owner) in _parts
+
+
 def owner_of(array: Any) -> Any:
     """The raw array that has the memory under `array`: all of it, or the part that counts as memory of its own."""
     base = array.base
     owner = array if base is None or base.__class__ is not array.__class__ else base
-    if id(owner) not in _parts:
+    if not is_parted(owner):
         return owner
     starts, ends = _parts[id(owner)]
     first = address_of(array) - address_of(owner)
