@@ -47,13 +47,11 @@ def enter(walk: Walk) -> None:
 
 
 def call_back() -> None:
-    """The innermost pass has run well: call what was queued for that, and for the end of the outermost if it is that."""
-    own = running_here.walks[-1].callbacks
-    while own:  # a callback may queue another
-        own.pop(0)()
-    if len(running_here.walks) == 1:
-        while running_here.callbacks:
-            running_here.callbacks.pop(0)()
+    """The innermost pass has run well: call what was queued for its end."""
+    walks = running_here.walks
+    queued = running_here.callbacks if len(walks) == 1 else walks[-1].callbacks
+    while queued:  # a callback may queue another
+        queued.pop(0)()
 
 
 def leave() -> Walk:
@@ -89,10 +87,13 @@ def current_pass() -> Walk:
 def queue_callback(callback: Callable[[], None], *, outermost: bool = False) -> None:
     """Call `callback` once, when the backward pass that is running now has ended well.
 
-    outermost: when the one has that no other pass of this thread has started, such as a reentrant checkpoint.
+    outermost: when the one has that no other pass of this thread has started, such as a reentrant checkpoint. Callbacks of
+    one pass are called in the order in which they were queued; one that queues itself again is called after those of
+    `DistributedDataParallel`, and finds averages.
     """
     if not running_here.walks:
         raise GraphError("queue_callback: no backward pass is running in this thread")
+    outermost = outermost or len(running_here.walks) == 1
     (running_here.callbacks if outermost else running_here.walks[-1].callbacks).append(callback)
 
 

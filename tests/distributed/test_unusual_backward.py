@@ -120,6 +120,21 @@ def test_what_a_program_is_shown_of_a_large_gradient_is_not_written_to_later():
     assert ranks(1, program) == [[True] * 3]
 
 
+def test_a_callback_that_queues_another_finds_averages_there():
+    """As libraries look at averaged gradients, from a hook on a gradient of this rank."""
+
+    def program():
+        queue = torch.autograd.Variable._execution_engine.queue_callback
+        parts = nn.Linear(2, 1, bias=False)
+        parts.unused = nn.Parameter(torch.ones(1))  # its bucket is sent when backward ends
+        model, weight, seen = DDP(parts, find_unused_parameters=True), parts.weight, []
+        weight.register_hook(lambda g: queue(lambda: queue(lambda: seen.append(weight.grad.tolist()))))
+        model(torch.full((1, 2), float(torch.distributed.get_rank()))).sum().backward()
+        return seen
+
+    assert ranks(2, program) == [[[[0.5, 0.5]]]] * 2
+
+
 @pytest.mark.parametrize("shard", [False, True], ids=["ddp", "fully_shard"])
 @pytest.mark.parametrize("width", [SMALL, LARGE])
 def test_gradients_that_a_program_keeps_are_not_those_of_the_next_backward(shard, width):
