@@ -63,6 +63,7 @@ MODULES = {
     # Names of PyTorch's files.
     "autograd.profiler": "profiler.autograd_profiler",
     "cuda.amp.autocast_mode": "cuda.amp",
+    "cuda.amp.common": "cuda.amp",
     "cuda.amp.grad_scaler": "cuda.amp",
     "distributed._functional_collectives": "distributed.functional_collectives",
     "distributed.algorithms.join": "distributed.ddp.join",

@@ -7,6 +7,7 @@ from typing import Any
 from ... import amp as _amp
 from ...amp.by_device import AutocastOfDevice, GradScalerOfDevice, deprecated
 from ...backend.dtype import DType, float16
+from ..devices import is_available
 
 
 class autocast(AutocastOfDevice):
@@ -33,4 +34,9 @@ def custom_bwd(bwd: Any = None) -> Any:
     return _amp.custom_bwd(bwd, device_type="cuda")
 
 
-__all__ = ["GradScaler", "autocast", "custom_bwd", "custom_fwd"]
+def amp_definitely_not_available() -> bool:
+    """Whether there is no GPU to scale losses for."""
+    return not is_available()
+
+
+__all__ = ["GradScaler", "amp_definitely_not_available", "autocast", "custom_bwd", "custom_fwd"]
