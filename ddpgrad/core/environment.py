@@ -17,6 +17,7 @@ change a run.
     DDPGRAD_TRANSPORT    between processes: 'shm', 'mpi', or 'shm,mpi': shm where there is enough shared memory
     OMP_NUM_THREADS      (or OPENBLAS_, MKL_) set: BLAS threads are left as they are
     DDPGRAD_NUMBA        0: portable NumPy kernels only
+    DDPGRAD_MKL          0: no products by MKL, though it is installed
     DDPGRAD_CHECK_REPLICAS  steps between two checks that replicas are equal; 0: never
     DDPGRAD_VERIFY       N: about one in N sums of gradients is made a second time, and compared
     DDPGRAD_ONLY_RANK    the rank in which breakpoint() stops, where several share a process
@@ -41,11 +42,9 @@ from .errors import LaunchError
 
 # (rank, size) pairs that MPI launchers and Slurm export, before MPI starts.
 MPI_VARIABLES = (
-    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
-    ("PMI_RANK", "PMI_SIZE"),
-    ("PMIX_RANK", "SLURM_NTASKS"),
-    ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
-)
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), ("PMI_RANK", "PMI_SIZE"),
+    ("PMIX_RANK", "SLURM_NTASKS"), ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
+)  # fmt: skip
 
 # What torchrun, Kubeflow and programs themselves set; the first four are those of `env://`.
 _RENDEZVOUS = (
@@ -53,9 +52,7 @@ _RENDEZVOUS = (
     "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_USE_AGENT_STORE",
 )  # fmt: skip
 
-_LOCAL_VARIABLES = (
-    ("OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"), ("MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
-)  # fmt: skip
+_LOCAL_VARIABLES = (("OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"), ("MPI_LOCALRANKID", "MPI_LOCALNRANKS"))  # fmt: skip
 
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 """The variables that say how many threads a library may use in each process."""
@@ -128,15 +125,13 @@ def launched() -> Launch | None:
         mpi = "DDPGRAD_PROC" not in env
         if mpi and under_mpi is None:
             raise LaunchError(
-                "ddprun --mpi started this process, but no MPI rank is in its environment "
-                "(looked for OMPI_COMM_WORLD_RANK, PMI_RANK, PMIX_RANK, SLURM_PROCID). "
-                "The mpiexec in use is of an unknown kind; start the script with plain mpirun."
+                "ddprun --mpi started this process, but no MPI rank is in its environment (looked for OMPI_COMM_WORLD_RANK, "
+                "PMI_RANK, PMIX_RANK, SLURM_PROCID). The mpiexec in use is of an unknown kind; start the script with plain mpirun."
             )
         if mpi and under_mpi is not None and under_mpi[1] != procs:
             raise LaunchError(
-                f"ddprun asked for {procs} processes, but the MPI launcher started {under_mpi[1]}. "
-                "The launcher and the MPI library are of different kinds; run `ddprun` with the "
-                "mpiexec of the installed MPI first on PATH."
+                f"ddprun asked for {procs} processes, but the MPI launcher started {under_mpi[1]}. The launcher and the MPI "
+                "library are of different kinds; run `ddprun` with the mpiexec of the installed MPI first on PATH."
             )
         proc = under_mpi[0] if mpi and under_mpi is not None else _integer("DDPGRAD_PROC")
         world_size = _integer("WORLD_SIZE", str(procs))  # programs remove it, and say a world by arguments
@@ -294,6 +289,11 @@ def allocator_chosen() -> bool:
 def numba_enabled() -> bool:
     """False when the user asked for portable NumPy kernels only."""
     return os.environ.get("DDPGRAD_NUMBA") != "0"
+
+
+def mkl_enabled() -> bool:
+    """False when the user wants no products by MKL."""
+    return os.environ.get("DDPGRAD_MKL") != "0"
 
 
 def distributed_debug() -> str:

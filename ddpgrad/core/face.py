@@ -27,6 +27,8 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
 
+_LIBRARY = {__name__.partition(".")[0], "torch"}  # whose place it may take
+
 _IMPORT = re.compile(r"^from (\.*)([\w.]*) import (?:\(([^)]*)\)|(.*))$", re.MULTILINE)
 _OTHER_NAME = re.compile(r"^(\w+) = (\w+)(\.\w+)?$", re.MULTILINE)
 _TENSOR, _OPS = (f"{__name__.partition('.')[0]}.{name}" for name in ("core.tensor", "ops"))
@@ -189,3 +191,22 @@ def new_face(name: str, doc: str, names: dict[str, tuple[str, str]]) -> ModuleTy
 def _face(names: dict[str, tuple[str, str]]) -> dict[str, Any]:
     public = [name for name in names if not name.startswith("_")]
     return {"_homes": names, "_adapt": None, "_unlisted": None, "__all__": public}
+
+
+def _shown(base: type, public: set[str]) -> list[type]:
+    """The subclasses of `base`, with those of a class that only the library itself knows in the place of that class."""
+    found: list[type] = []
+    for cls in type.__subclasses__(base):
+        inner = cls.__module__.partition(".")[0] in _LIBRARY and cls.__name__ not in public
+        found += (_shown(cls, public) if inner else None) or [cls]
+    return found
+
+
+def all_in(*modules: str) -> Any:
+    """A `__subclasses__`, for programs that look through those of a class, that loads all names of `modules` first, which PyTorch has loaded when its class can be asked."""
+
+    def __subclasses__(cls: type) -> list[type]:
+        # vars() of a package loads what is loaded name by name.
+        return _shown(cls, {name for module in modules for name in vars(import_module(module))})
+
+    return classmethod(__subclasses__)

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, TypeAlias
 from ..autograd.grad_mode import enable_grad
 from ..core.dispatching import is_told, telling
 from ..core.errors import CaptureError
-from ..core.subclasses import all_in
+from ..core.face import all_in
 from ..core.taping import taped
 from ..core.tensor import Tensor
 from .hooks import HasHooks, register_optimizer_step_post_hook, register_optimizer_step_pre_hook

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import ddpgrad
+from ddpgrad.backend.cpu import mkl
 from ddpgrad.core import environment
 from ddpgrad.core.errors import LaunchError
 from ddpgrad.distributed import mpi_shared_memory
@@ -110,7 +111,10 @@ def _blas() -> Finding:
     words = ", ".join(
         f"{pool['internal_api']} {pool['version']}, {pool['num_threads']} threads" for pool in pools
     )
-    return Finding("BLAS", f"{words} (ddprun gives each process one; --threads changes that)")
+    words += " (ddprun gives each process one; --threads changes that)"
+    if version := mkl.chosen():
+        words += f"; large products by MKL {version}"
+    return Finding("BLAS", words)
 
 
 def _shared_memory() -> Finding:

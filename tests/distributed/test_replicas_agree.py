@@ -10,6 +10,7 @@ import ddpgrad as torch
 import ddpgrad.distributed as dist
 import ddpgrad.nn.functional as F
 from ddpgrad import nn
+from ddpgrad.backend.cpu import mkl
 from ddpgrad.errors import MismatchError
 from ddpgrad.nn.parallel import DistributedDataParallel as DDP
 
@@ -116,3 +117,11 @@ def test_a_model_may_be_wrapped_again():
         assert_close(step, gradients(alone))
     assert dropped, "a wrapper that is no longer used keeps its buckets"
     assert not np.array_equal(left["0.weight"], right["0.weight"])
+
+
+def test_ranks_are_told_that_they_multiply_by_different_libraries(monkeypatch):
+    monkeypatch.setattr(mkl, "chosen", lambda: "2026.2" if dist.get_rank() else None)
+    with pytest.warns(
+        UserWarning, match="rank 0 multiplies matrices with NumPy's BLAS and rank 1 with MKL 2026.2"
+    ):
+        ranks(2, lambda: DDP(nn.Linear(2, 2)) and None)

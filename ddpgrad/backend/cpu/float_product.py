@@ -18,6 +18,7 @@ from llvmlite import binding, ir
 from numba import njit, types
 from threadpoolctl import threadpool_info
 
+from . import mkl
 from .kernel_cache import cached
 from .matmul import by_blas
 from .register_tile import intrinsic, moved_block, register_tile
@@ -214,7 +215,9 @@ def worth_it(left: Array, right: Array) -> bool:
         return False
     if rows >= _LARGE and columns >= _LARGE and length >= _LARGE and _is_at_home():
         return False
-    return left.dtype == right.dtype == np.float32 and left.flags.aligned and right.flags.aligned
+    if not (left.dtype == right.dtype == np.float32 and left.flags.aligned and right.flags.aligned):
+        return False
+    return not mkl.takes(left, right)
 
 
 def matmul(left: Array, right: Array, out: Array | None = None) -> Array:

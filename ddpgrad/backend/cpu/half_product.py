@@ -1,6 +1,6 @@
 """Matrix products of bfloat16 by the processor's own instruction, which adds up pairs of products in float32.
 
-NumPy's BLAS has none, and converting to float32 costs half of the speed and the conversion. Operands are packed into
+MKL, where it is installed, has tiles of them (`mkl.py`). NumPy's BLAS has none, and converting to float32 costs half of the speed and the conversion. Operands are packed into
 panels as the instruction takes them (pairs of neighbours along the summed dimension side by side), and tiles of
 8 x 48 results stay in registers (`register_tile.py`). Results are summed in the order of that dimension, whatever their number
 of rows and columns. Like the instruction, this takes subnormal numbers for 0.
@@ -17,7 +17,9 @@ from llvmlite import binding, ir
 from numba import njit, types
 
 from ..dtype import bfloat16
+from . import mkl
 from .kernel_cache import cached
+from .matmul import by_blas
 from .register_tile import intrinsic, moved_block, register_tile
 from .threads import PER_ELEMENT, in_parts
 from .vectormath import _OPTIONS, copy_matrix, instruction
@@ -158,6 +160,8 @@ def product(left: Array, right: Array) -> Array:
     rows, (length, columns) = left.shape[0], right.shape
     if left.shape[1] != length:
         raise ValueError(f"a product of {left.shape} and {right.shape} does not fit")
+    if mkl.takes(left, right):
+        return by_blas(left, right, np.empty((rows, columns), np.float32))
     out = np.zeros((rows, columns), np.float32)
     along, across = _forms(left.T), _forms(right)
     for first in range(0, length, 2 * _DEPTH):
@@ -200,6 +204,8 @@ def _multiply_stack(rows, paired_rows, columns, paired_columns, out, start, end)
 def product_of_stacks(left: Array, right: Array) -> Array:
     """`product` of each of left (*, M, K) with the one of right (*, K, N)."""
     lead, (rows, length), columns = left.shape[:-2], left.shape[-2:], right.shape[-1]
+    if mkl.takes(left, right):
+        return by_blas(left, right, np.empty((*lead, rows, columns), np.float32))
     out = np.empty((math.prod(lead), rows, columns), np.float32)
     stacks = [x.reshape(-1, *x.shape[-2:]) for x in (left.swapaxes(-1, -2), right)]
     work = partial(_multiply_stack, *_forms(stacks[0]), *_forms(stacks[1]), out)

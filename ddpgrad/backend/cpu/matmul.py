@@ -7,6 +7,7 @@ for milliseconds after a product, on cores that others could use.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -14,6 +15,7 @@ import numpy as np
 
 from ..elementary.linalg import matrices
 from ..registry import Unsupported
+from . import mkl
 from .threads import PER_ELEMENT, in_parts, team, threads
 from .vectormath import SMALL_PRODUCT, compiled_for
 
@@ -39,7 +41,8 @@ def matmul(input: np.ndarray, other: np.ndarray) -> np.ndarray:
             *lead, columns = input.shape
             return dot(input.reshape(math.prod(lead), columns), other).reshape(*lead, other.shape[1])
         if other.ndim > 2 and input.ndim > 1:
-            return np.matmul(input, other) if threads() == 1 else by_blas(input, other)
+            few = threads() == 1 and input.size * other.shape[-1] < mkl.LEAST
+            return np.matmul(input, other) if few else by_blas(input, other)
     if input.dtype.itemsize == 2:
         out = _of_halves(input, other)
         if out is not None:
@@ -83,6 +86,8 @@ def dot(left: np.ndarray, right: np.ndarray, out: np.ndarray | None = None) -> n
 
         if worth_it(left, right):
             return product(left, right, out)
+    if multiplications >= mkl.LEAST and mkl.takes(left, right, out):
+        return by_blas(left, right, out)
     if team.count != 1 and left.__class__ is right.__class__ is np.ndarray and _wants_threads(left, right):
         return _divided(left, right, out)
     return left.dot(right) if out is None else left.dot(right, out)  # a sparse matrix takes no `out`
@@ -132,11 +137,19 @@ def _wants_threads(left: np.ndarray, right: np.ndarray) -> bool:
 
 def by_blas(left: np.ndarray, right: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
     """numpy.matmul of matrices, or of stacks of them, of one type."""
-    return _divided(left, right, out) if _wants_threads(left, right) else np.matmul(left, right, out=out)
+    multiply = mkl.product if mkl.takes(left, right, out) else np.matmul
+    if _wants_threads(left, right):
+        return _divided(left, right, out, multiply)
+    return multiply(left, right, out)
 
 
-def _divided(left: np.ndarray, right: np.ndarray, out: np.ndarray | None) -> np.ndarray:
-    """`by_blas` of a large product."""
+def _divided(
+    left: np.ndarray,
+    right: np.ndarray,
+    out: np.ndarray | None,
+    multiply: Callable[..., np.ndarray] = np.matmul,
+) -> np.ndarray:
+    """`by_blas` of a large product. multiply(left, right, out): decided by the whole, so that parts have its bits."""
     if out is None:
         lead = np.broadcast_shapes(left.shape[:-2], right.shape[:-2])
         out = np.empty((*lead, left.shape[-2], right.shape[-1]), left.dtype)
@@ -144,24 +157,30 @@ def _divided(left: np.ndarray, right: np.ndarray, out: np.ndarray | None) -> np.
     multiplications = out.size * left.shape[-1]
     unit = _UNIT * max(1, _LEAST // (_UNIT * left.shape[-1] * max(rows, columns)))
     if left.ndim == right.ndim > 2 and len(left) == len(right):
-        work, length = partial(_stacks, left, right, out), len(left)
+        work, length = partial(_stacks, multiply, left, right, out), len(left)
     elif rows >= 2 * unit:
-        work, length = partial(_rows, left, right, out, unit), -(-rows // unit)
+        work, length = partial(_rows, multiply, left, right, out, unit), -(-rows // unit)
     else:
-        work, length = partial(_columns, left, right, out, unit), -(-columns // unit)
+        work, length = partial(_columns, multiply, left, right, out, unit), -(-columns // unit)
     in_parts(work, length, multiplications // PER_ELEMENT, blas=True)
     return out
 
 
-def _stacks(left: np.ndarray, right: np.ndarray, out: np.ndarray, first: int, end: int) -> None:
-    np.matmul(left[first:end], right[first:end], out=out[first:end])
+def _stacks(
+    multiply: Any, left: np.ndarray, right: np.ndarray, out: np.ndarray, first: int, end: int
+) -> None:
+    multiply(left[first:end], right[first:end], out[first:end])
 
 
-def _rows(left: np.ndarray, right: np.ndarray, out: np.ndarray, unit: int, first: int, end: int) -> None:
+def _rows(
+    multiply: Any, left: np.ndarray, right: np.ndarray, out: np.ndarray, unit: int, first: int, end: int
+) -> None:
     own = slice(first * unit, end * unit)
-    np.matmul(left[..., own, :], right, out=out[..., own, :])
+    multiply(left[..., own, :], right, out[..., own, :])
 
 
-def _columns(left: np.ndarray, right: np.ndarray, out: np.ndarray, unit: int, first: int, end: int) -> None:
+def _columns(
+    multiply: Any, left: np.ndarray, right: np.ndarray, out: np.ndarray, unit: int, first: int, end: int
+) -> None:
     own = slice(first * unit, end * unit)
-    np.matmul(left, right[..., own], out=out[..., own])
+    multiply(left, right[..., own], out[..., own])

@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ...backend.cpu import mkl
 from ...backend.layout import order_of_leaf
 from ...core.errors import MismatchError
 from ...core.size import strided
@@ -129,7 +130,9 @@ def verify(
     ]
     mine = [dict(options), described]
     digest = hashlib.sha256(repr(mine).encode()).hexdigest()
-    digests = c.all_gather_object(digest)
+    digests, libraries = zip(*c.all_gather_object((digest, mkl.chosen())), strict=True)
+    if len(set(libraries)) > 1:
+        _warn_of_libraries(libraries)
     if len(set(digests)) == 1:
         return
     lists = c.all_gather_object(mine)
@@ -141,6 +144,16 @@ def verify(
             error = MismatchError(f"{caller} has {what}: pass the same options on every rank")
             raise blaming(error, [rank])
     raise blaming(MismatchError(_first_difference(expected, found, rank)), [rank])
+
+
+def _warn_of_libraries(versions: Sequence[str | None]) -> None:
+    first, *others = (f"MKL {version}" if version else "NumPy's BLAS" for version in versions)
+    rank, other = next((r, name) for r, name in enumerate(others, 1) if name != first)
+    warnings.warn(
+        f"rank 0 multiplies matrices with {first} and rank {rank} with {other}, so bits depend on the host that a rank is on: "
+        "install the same mkl on all hosts, or set DDPGRAD_MKL=0",
+        stacklevel=4,
+    )
 
 
 def _first_difference(reference: list[Any], other: list[Any], rank: int) -> str:

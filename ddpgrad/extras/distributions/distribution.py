@@ -6,7 +6,7 @@ import warnings
 from typing import Any
 
 from ... import Size, Tensor, no_grad
-from ...core.subclasses import all_in
+from ...core.face import all_in
 from .constraints import is_dependent
 from .utils import LazyProperty, unsaid
 

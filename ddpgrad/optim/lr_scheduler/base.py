@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
-from ...core.subclasses import all_in
+from ...core.face import all_in
 from ...core.taping import taped
 from ...core.tensor import Tensor
 from ..optimizer import Optimizer
