@@ -227,6 +227,22 @@ def test_saving_warns_of_nothing(tmp_path):
         torch.load(tmp_path / "x.pt", map_location="cpu", mmap=True)
 
 
+def test_a_place_gets_the_memory_of_its_tensor_alone(tmp_path, monkeypatch):
+    monkeypatch.setattr("ddpgrad.files.settings._packages", [])
+    torch.save({"a": torch.ones(2), "b": torch.arange(6.0)}, tmp_path / "x.pt")
+    sizes = []
+
+    def asked(storage, place):
+        sizes.append(storage.nbytes())
+        return storage
+
+    torch.load(tmp_path / "x.pt", mmap=True, map_location=asked)
+    torch.serialization.register_package(0, lambda storage: None, asked)
+    for mapped in (False, True):
+        assert torch.load(tmp_path / "x.pt", mmap=mapped)["b"].tolist() == [0, 1, 2, 3, 4, 5]
+    assert sizes == [8, 24] * 3
+
+
 @pytest.mark.parametrize("weights_only", [True, False])
 def test_tensors_of_the_users_classes_come_back_with_what_lies_on_them(weights_only):
     base = torch.arange(4.0)

@@ -32,6 +32,7 @@ from ..backend.dtype import DType
 from ..backend.elementary.shape import address_of
 from ..backend.registry import to_device
 from ..core.errors import CheckpointError, DeviceError
+from ..core.storage import UntypedStorage
 from ..core.tensor import Size, Tensor, wrap
 from ..version import TorchVersion
 from . import safe_globals
@@ -266,14 +267,14 @@ def _allowed(name: str) -> Any:
 
 def placed(array: np.ndarray, saved_on: str, target: MapLocation) -> Tensor:
     """A tensor with the elements of `array` on the device that `map_location` says."""
+    storage = UntypedStorage._part(array)  # of a file that is mapped the rest is not this tensor's
     if callable(target):
-        storage = wrap(array).untyped_storage()
         moved = target(storage, saved_on)
         target = None if moved is None else moved.device
     elif isinstance(target, Mapping):
         target = target.get(saved_on)
     elif target is None and registered():
-        return wrap(default_restore_location(wrap(array).untyped_storage(), saved_on)._owner)
+        return wrap(default_restore_location(storage, saved_on)._owner)
     return wrap(to_device(array, devices.of(_device(saved_on) if target is None else target)))
 
 
