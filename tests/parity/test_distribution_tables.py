@@ -295,9 +295,7 @@ TRIANGLES = rng.normal(size=(2, 4, 4))
         lambda d, t: d.Normal(t.zeros(3), 1.0).log_prob(t.zeros(4)),
     ],
 )  # fmt: skip
-def test_errors_are_of_pytorchs_types(wrong, monkeypatch):
-    # Another test's `torch.compile` turns PyTorch's checks off, for the whole process.
-    monkeypatch.setattr(torch.distributions.Distribution, "_validate_args", True)
+def test_errors_are_of_pytorchs_types(wrong):
     kinds = []
     for library in LIBRARIES:
         with warnings.catch_warnings(), pytest.raises(Exception) as caught:  # of which type, is compared
