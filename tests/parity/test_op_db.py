@@ -10,7 +10,7 @@ from coverage_reasons import left_out
 from op_db import Limits, Result, check, entries, summary
 from op_db_values import label
 
-LIMITS = Limits(samples=8, few=2, seconds=0.5)
+LIMITS = Limits(samples=8, few=2)
 ENTRIES = {label(e): e for e in entries() if left_out(label(e)) is None}
 
 
