@@ -40,7 +40,7 @@ def outcomes() -> dict[str, tuple[int, str]]:
     """Of the Python of each page."""
     pages = [str(page) for page in having("python", "diff")]
     command = [sys.executable, code_blocks.__file__, *pages]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment())
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, env=environment())
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
@@ -86,7 +86,7 @@ def test_commands_of_a_page_run(page, tmp_path):
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 text=True,
-                timeout=400,
+                timeout=600,
             )
             assert done.returncode == 0, f"{page}:{block.line}\n{done.stdout}{done.stderr}"
     if left_out:

@@ -111,7 +111,7 @@ def called() -> list[tuple[str, str]]:
         "2",
         str(Path(__file__).parent / "jobs" / "traced_step.py"),
     ]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stdout + done.stderr
     lines = [line.rpartition("] ")[2].split(" ", 1) for line in done.stdout.splitlines() if ".py " in line]
     return [(file, function) for file, function in lines]

@@ -71,7 +71,7 @@ with safe_open("x.safetensors", "pt") as file:
 """
     (tmp_path / "script.py").write_text(code)
     command = [sys.executable, "-m", "ddpgrad.launcher", "--as-torch", "-n", "1", "script.py"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
 
 

@@ -35,7 +35,7 @@ def run(program: str, path: Path | None = None) -> str:
         program,
     ]
     done = subprocess.run(
-        [sys.executable, "-c", "\n".join(lines)], capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", "\n".join(lines)], capture_output=True, text=True, timeout=600
     )
     assert done.returncode == 0, done.stderr
     return done.stdout

@@ -210,7 +210,7 @@ def test_narrower_vectors_give_the_same_bits(tmp_path):
     x, w, g = (rng.standard_normal(shape, np.float32) for shape in shapes.values())
     for name, array in zip(shapes, (x, w, g), strict=True):
         np.save(tmp_path / f"{name}.npy", array)
-    subprocess.run([sys.executable, "-c", NARROW, str(tmp_path)], timeout=300, check=True)
+    subprocess.run([sys.executable, "-c", NARROW, str(tmp_path)], timeout=600, check=True)
     options = Options((1, 2, 1), (0, 1, 1), (1, 1, 1), 1)
     narrow = np.load(tmp_path / "results.npz")
     np.testing.assert_array_equal(direct.convolve(x, w, None, g.shape, options), narrow["out"])

@@ -100,7 +100,7 @@ def run_program(tmp_path: Path):
         return subprocess.run(
             [sys.executable, "-c", _CHILD, str(path), *arguments],
             env=environment.child_environment(WORLD_SIZE=str(ranks), DDPGRAD_PROCS="1", DDPGRAD_PROC="0"),
-            input=stdin, capture_output=True, text=True, timeout=120, check=False,
+            input=stdin, capture_output=True, text=True, timeout=600, check=False,
         )  # fmt: skip
 
     return run

@@ -74,7 +74,7 @@ def test_processes_have_the_bits_of_virtual_ranks(tmp_path: Path):
     def printed(what: str) -> str:
         ddprun = [sys.executable, "-m", "ddpgrad.launcher", "-n", "2"]
         command = [*ddprun, str(program), what, str(tmp_path / "a")]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=600)
         assert done.returncode == 0, done.stderr[-3000:]
         return done.stdout.strip().split("] ", 1)[-1]
 
@@ -219,7 +219,7 @@ def test_training_goes_on_while_the_disk_is_slow(tmp_path: Path, monkeypatch):
     stored, real = threading.Event(), os.fsync
 
     def slow(descriptor: int) -> None:
-        assert stored.wait(60)
+        assert stored.wait(600)
         real(descriptor)
 
     def program():

@@ -1,6 +1,7 @@
 """`fully_shard` of models that tensor parallelism has divided already, on another dimension of the same mesh."""
 
 import copy
+from functools import cache
 
 import pytest
 from replicas import on_ranks, ranks
@@ -66,12 +67,15 @@ def trained(model, words, clips=True):
     return found
 
 
-EXPECTED = copy.deepcopy(MODEL)
-STEPS = trained(EXPECTED, WORDS)
+@cache
+def one_rank():
+    """The model that one rank has trained, and its losses and norms."""
+    model = copy.deepcopy(MODEL)
+    return model, trained(model, WORDS)
 
 
 def assert_like_one_rank(model):
-    for found, wanted in zip(model.parameters(), EXPECTED.parameters(), strict=True):
+    for found, wanted in zip(model.parameters(), one_rank()[0].parameters(), strict=True):
         torch.testing.assert_close(found.full_tensor(), wanted.detach(), rtol=1e-5, atol=1e-5)
 
 
@@ -96,7 +100,7 @@ def test_two_steps_are_those_of_one_rank(shape):
         return steps
 
     found = ranks(torch.tensor(shape).prod().item(), program)
-    for step, wanted in enumerate(STEPS):
+    for step, wanted in enumerate(one_rank()[1]):
         of_ranks = torch.stack([steps[step] for steps in found])
         torch.testing.assert_close(of_ranks.mean(0), wanted, rtol=1e-5, atol=1e-6)
 
@@ -120,7 +124,7 @@ def test_replicas_of_whole_parameters_train_as_one_rank(tensor_parallel):
         return found
 
     found = ranks(4, program)
-    for step, wanted in enumerate(STEPS):
+    for step, wanted in enumerate(one_rank()[1]):
         torch.testing.assert_close(
             torch.stack([f[step] for f in found]).mean(0), wanted, rtol=1e-5, atol=1e-6
         )
@@ -150,10 +154,10 @@ def test_ddp_averages_parts_that_tensor_parallelism_has_made(wrap):
 @on_ranks(4)
 def test_states_go_between_meshes_and_one_rank(tmp_path):
     mesh = named((2, 2))
-    model = divided(mesh, copy.deepcopy(EXPECTED))
+    model = divided(mesh, copy.deepcopy(one_rank()[0]))
     dcp.save(get_model_state_dict(model), checkpoint_id=tmp_path / "divided")
     whole = get_model_state_dict(model, options=StateDictOptions(full_state_dict=True))
-    for name, wanted in EXPECTED.state_dict().items():
+    for name, wanted in one_rank()[0].state_dict().items():
         assert torch.equal(whole[name], wanted)
     for other in (named((1, 4)), named((2, 1, 2))):
         again = divided(other)

@@ -26,11 +26,11 @@ def test_start_the_marked_tests():
     mpiexec = shutil.which("mpiexec", path=here)
     if mpiexec is None:
         pytest.skip("no mpiexec on PATH: pip install 'ddpgrad[mpich]'")
-    version = subprocess.run([mpiexec, "--version"], capture_output=True, text=True, timeout=60).stdout
+    version = subprocess.run([mpiexec, "--version"], capture_output=True, text=True, timeout=600).stdout
     flags = ["--allow-run-as-root", "--oversubscribe", "--bind-to", "none"] if "Open MPI" in version else []
     command = [mpiexec, *flags, "-n", "2", sys.executable, "-m", "pytest", "--only-mpi"]
     done = subprocess.run(
-        [*command, "-v", "-p", "no:cacheprovider", __file__], capture_output=True, text=True, timeout=120
+        [*command, "-v", "-p", "no:cacheprovider", __file__], capture_output=True, text=True, timeout=600
     )
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     assert done.stdout.count(f"{MARKED} passed") == 2, done.stdout[-3000:]  # on each process

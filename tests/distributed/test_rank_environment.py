@@ -202,10 +202,10 @@ def test_ddprun_chooses_the_rank(tmp_path: Path):
     command = [sys.executable, "-m", "ddpgrad.launcher", "-n", "3", "--only-rank", "1"]
     done = subprocess.run(
         [*command, "--debug", str(program)], input="p 'in', os.environ['RANK']\nc\n",
-        capture_output=True, text=True, timeout=120,
+        capture_output=True, text=True, timeout=600,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("(Pdb)") == 2 and "('in', '1')" in done.stdout
-    refused = subprocess.run([*command, str(program)], capture_output=True, text=True, timeout=120)
+    refused = subprocess.run([*command, str(program)], capture_output=True, text=True, timeout=600)
     assert refused.returncode == 2
     assert "--only-rank 1 chooses one of the ranks 0 to 2 of a --debug run" in refused.stderr

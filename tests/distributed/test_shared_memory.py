@@ -23,7 +23,7 @@ def ends():
     with ThreadPoolExecutor(2) as pool:
 
         def connect(proc: int) -> tuple[transports.Transport, Communicator]:
-            transport = transports.connect(Launch(2, 2, proc, job), "shm", timeout=20)
+            transport = transports.connect(Launch(2, 2, proc, job), "shm", timeout=120)
             return transport, Communicator(proc, 2, "shm", Alone(transport))
 
         ends = list(pool.map(connect, range(2)))
@@ -36,7 +36,7 @@ def ends():
 def both(ends):
     """`both(fn)` runs fn(communicator) at both ends at the same time."""
     pool, communicators = ends[0], [communicator for _, communicator in ends[1]]
-    return lambda fn: [made.result(30) for made in [pool.submit(fn, c) for c in communicators]]
+    return lambda fn: [made.result(600) for made in [pool.submit(fn, c) for c in communicators]]
 
 
 COLLECTIVES = {
@@ -127,9 +127,9 @@ def test_compiled_collectives_notice_a_rank_that_fails_or_differs(ends, both, na
     first, second = (pool.submit(once, c) for c in communicators)
     told = RankFailedError if fault == "fails" else MismatchError
     with pytest.raises(told, match="rank 1 raised ValueError" if fault == "fails" else f"of float32|{name}"):
-        first.result(30)
+        first.result(600)
     with pytest.raises(ValueError if fault == "fails" else MismatchError):
-        second.result(30)
+        second.result(600)
     assert not array.any(), "nothing may have moved"
 
 

@@ -71,7 +71,7 @@ def test_a_store_is_cloned_and_lists_its_keys(two_users):
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(600)
         assert not thread.is_alive()
 
 

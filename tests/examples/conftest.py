@@ -25,6 +25,6 @@ def run(tmp_path: Path) -> Run:
     ) -> subprocess.CompletedProcess[str]:
         launch = [sys.executable, "-m", "ddpgrad.launcher", "-n", str(ranks), "--procs", str(procs or ranks)]
         command = [*launch, str(EXAMPLES / script), *arguments]
-        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
+        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=600, check=False)
 
     return start

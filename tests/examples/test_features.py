@@ -25,7 +25,7 @@ def said(ranks: int, procs: int, *examples: str) -> str:
         str(SEVERAL),
     ]
     paths = [str(FEATURES / f"{example}.py") for example in examples]
-    done = subprocess.run([*command, *paths], capture_output=True, text=True, timeout=300)
+    done = subprocess.run([*command, *paths], capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

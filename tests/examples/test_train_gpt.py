@@ -87,7 +87,7 @@ def test_a_terminal_without_width_gets_lines_instead_of_a_bar(text, tmp_path):
         stdout=subprocess.PIPE,
         stderr=screen,
         text=True,
-        timeout=300,
+        timeout=600,
     )
     os.close(screen)
     os.close(terminal)

@@ -193,7 +193,7 @@ def test_a_real_sigkill_before_and_after_every_call_of_a_save(folder, tmp_path, 
         for when in ("before", "after"):
             shutil.copytree(folder, copies / f"copy-{moment:02d}-{when}")
     done = subprocess.run(
-        [sys.executable, "-c", KILLED, str(copies), str(step)], capture_output=True, text=True, timeout=200
+        [sys.executable, "-c", KILLED, str(copies), str(step)], capture_output=True, text=True, timeout=600
     )
     assert done.returncode == 0, done.stderr
     ends = dict(line.split() for line in done.stdout.splitlines())
@@ -244,7 +244,7 @@ def in_own_mounts(script: str) -> list[str]:
     probe = subprocess.run(["unshare", "-m", "mount", "-t", "tmpfs", "tmpfs", "/mnt"], capture_output=True)
     if probe.returncode:
         pytest.skip("needs root, or the right to make a mount namespace")
-    done = subprocess.run(["unshare", "-m", "sh", "-c", script], capture_output=True, text=True, timeout=100)
+    done = subprocess.run(["unshare", "-m", "sh", "-c", script], capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
 

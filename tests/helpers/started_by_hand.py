@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-LIMIT_S = 240
+LIMIT_S = 600
 _PIPES: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
 
 MEETING = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")

@@ -231,7 +231,7 @@ def test_training_goes_on_while_the_disk_is_slow(tmp_path, monkeypatch):
     stored, fsync = threading.Event(), os.fsync
 
     def slow(descriptor):
-        assert stored.wait(60)
+        assert stored.wait(600)
         fsync(descriptor)
 
     checkpoints = Checkpointer(tmp_path, background=True)

@@ -102,7 +102,7 @@ def test_checkpoints_are_found_in_the_folder_of_a_run(tmp_path, capsys):
 
 def test_doctor_looks_at_everything_and_two_ranks_work():
     command = [sys.executable, "-m", "ddpgrad.launcher", "doctor"]  # with nothing loaded before
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     subjects = [

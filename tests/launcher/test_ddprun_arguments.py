@@ -204,7 +204,7 @@ def test_a_folder_that_is_gone_is_named(tmp_path, monkeypatch, capsys):
 def test_a_module_is_found_as_python_finds_it(tmp_path):
     """In an environment where this package is installed to be edited, from any folder."""
     words = [sys.executable, "-P", "-m", "ddpgrad.launcher", "-n", "1", "-m", "ddpgrad.launcher", "--help"]
-    ended = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    ended = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=600)
     assert ended.returncode == 0 and "usage: ddprun" in ended.stdout, ended.stderr
 
 

@@ -92,7 +92,7 @@ while True: print("z" * 1000)
 
 
 def test_output_that_cannot_be_written_ends_the_job_and_says_why(ddprun):
-    script = ddprun.script("\nprint('a line')\nwait()\ntime.sleep(60)\n")
+    script = ddprun.script("\nprint('a line')\nwait()\ntime.sleep(600)\n")
     command = ["sh", "-c", 'exec "$@" >/dev/full', "sh", *ddprun.command("-n", "2", script)]
     result = ddprun.run(command=command)
     assert result.code == 1

@@ -82,14 +82,14 @@ def test_the_stacks_of_all_hosts_are_collected(ddprun, across):
 @pytest.mark.full
 def test_the_ranks_of_all_hosts_die_with_the_launcher(ddprun, across):
     body = """
-child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
 note(child.pid)
 open(f"ready-{rank}", "w").close()
-time.sleep(60)
+time.sleep(600)
 """
     popen = ddprun.start(*across, ddprun.script(body))
     popen.kill()
-    popen.communicate(timeout=30)
+    popen.communicate(timeout=600)
     ddprun.check_nothing_left()
 
 

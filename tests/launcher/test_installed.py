@@ -42,7 +42,7 @@ def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (tree / "tests").mkdir()
     (tree / "tests" / "test_left_out.py").touch()
     done = subprocess.run(
-        [sys.executable, "-c", BUILD], cwd=tree, capture_output=True, text=True, timeout=300
+        [sys.executable, "-c", BUILD], cwd=tree, capture_output=True, text=True, timeout=600
     )
     assert done.returncode == 0, done.stderr
     return tree / "dist"
@@ -130,7 +130,7 @@ def test_an_environment_with_the_package_alone_trains(dist, tmp_path):
             env=environment,
             capture_output=True,
             text=True,
-            timeout=300,
+            timeout=600,
         )
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout

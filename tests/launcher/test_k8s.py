@@ -66,7 +66,7 @@ def test_kinds_and_claims(folder):
     assert asked <= set(claims) and len(claims) == 1
     if shutil.which("kubectl"):
         made = subprocess.run(
-            ["kubectl", "kustomize", str(folder)], capture_output=True, text=True, timeout=60
+            ["kubectl", "kustomize", str(folder)], capture_output=True, text=True, timeout=600
         )
         assert made.returncode == 0, made.stderr
         assert len(list(yaml.safe_load_all(made.stdout))) == len(all_of_it)

@@ -149,7 +149,7 @@ def test_another_job_cannot_take_the_folder_of_a_run(tmp_path):
     other = [sys.executable, "-c", program]
     with loggers.start(tmp_path / "run") as log:
         log.log(1, {"loss": 1})
-        refused = subprocess.run(other, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+        refused = subprocess.run(other, cwd=tmp_path, capture_output=True, text=True, timeout=600)
         assert refused.returncode != 0
         assert "run: another job writes there; choose another folder, or wait for its end" in refused.stderr
         assert not (tmp_path / "run" / "config.json").exists()
@@ -161,7 +161,7 @@ def test_another_job_cannot_take_the_folder_of_a_run(tmp_path):
             os.read(until, 1)
             os._exit(0)
     assert (tmp_path / "run" / "metrics.jsonl").read_text().count("\n") == 2
-    subprocess.run(other, cwd=tmp_path, check=True, timeout=60)
+    subprocess.run(other, cwd=tmp_path, check=True, timeout=600)
     os.close(end)
     os.waitpid(child, 0)
 

@@ -131,7 +131,7 @@ def test_under_mpiexec_a_stopped_rank_shows_its_stack(ddprun, mpiexec):
 
 
 def test_under_mpiexec_a_signal_ends_the_ranks_where_they_are(ddprun, mpiexec):
-    script = ddprun.script("\nopen(f'ready-{rank}', 'w').close()\ntime.sleep(60)\n")
+    script = ddprun.script("\nopen(f'ready-{rank}', 'w').close()\ntime.sleep(600)\n")
     popen = ddprun.start("-n", "2", "--mpi", script)
     popen.send_signal(signal.SIGINT)
     result = ddprun.end(popen)

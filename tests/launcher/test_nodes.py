@@ -95,7 +95,7 @@ def test_a_rank_of_another_node_is_named_with_all_stacks(ddprun, endpoint):
 
 @pytest.mark.parametrize("killed", thinned([0, 1], 0))
 def test_no_node_outlives_another(ddprun, endpoint, killed):
-    script = ddprun.script("\nopen(f'ready-{rank}', 'w').close()\ntime.sleep(60)\n")
+    script = ddprun.script("\nopen(f'ready-{rank}', 'w').close()\ntime.sleep(600)\n")
     nodes = [start(ddprun, endpoint, node, script) for node in (0, 1)]
     ddprun.wait_for("ready-*", 2)
     nodes[killed].send_signal(signal.SIGKILL)
@@ -109,7 +109,7 @@ def test_no_node_outlives_another(ddprun, endpoint, killed):
 
 
 def test_a_signal_to_any_node_ends_the_job(ddprun, endpoint):
-    script = ddprun.script("\nopen(f'ready-{rank}', 'w').close()\ntime.sleep(60)\n")
+    script = ddprun.script("\nopen(f'ready-{rank}', 'w').close()\ntime.sleep(600)\n")
     nodes = [start(ddprun, endpoint, node, script) for node in (0, 1)]
     ddprun.wait_for("ready-*", 2)
     nodes[1].send_signal(signal.SIGTERM)

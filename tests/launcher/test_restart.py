@@ -159,7 +159,7 @@ def test_a_preempted_job_saves_and_goes_on_later(ddprun, number, procs):
 
 
 def test_a_program_that_saves_nothing_ends_as_ever(ddprun):
-    script = ddprun.script('\nopen(f"ready-{rank}", "w").close()\ntime.sleep(60)\n')
+    script = ddprun.script('\nopen(f"ready-{rank}", "w").close()\ntime.sleep(600)\n')
     running = ddprun.start("-n", "2", script)
     running.send_signal(signal.SIGUSR1)
     assert ddprun.end(running).code == 128 + signal.SIGUSR1

@@ -30,7 +30,7 @@ def cluster() -> None:
     """Skips where there is none; to hear that takes sinfo some seconds."""
     if shutil.which("salloc") is None:
         pytest.skip("needs Slurm: cluster/slurm_box.sh makes a cluster of this host")
-    asked = subprocess.run(["sinfo", "--noheader"], capture_output=True, text=True, timeout=60)
+    asked = subprocess.run(["sinfo", "--noheader"], capture_output=True, text=True, timeout=600)
     if asked.returncode:
         pytest.skip(f"needs a cluster, which cluster/slurm_box.sh makes; sinfo says {asked.stderr!r}")
 
@@ -41,7 +41,7 @@ def allocation(cluster, ddprun, mpiexec) -> list[str]:
     ask = ["sinfo", "--noheader", "--format=%t"]
     until = time.monotonic() + 10
     while True:
-        state = subprocess.run(ask, capture_output=True, text=True, timeout=60)
+        state = subprocess.run(ask, capture_output=True, text=True, timeout=600)
         if "idle" in state.stdout or "mix" in state.stdout:
             return ["salloc", "--quiet", "--ntasks=3"]
         if "comp" not in state.stdout or time.monotonic() > until:
@@ -79,7 +79,7 @@ def test_the_rank_at_fault_is_named_and_all_are_gone(ddprun, allocation, body, r
 
 @pytest.mark.slurm
 def test_a_signal_reaches_the_ranks(ddprun, allocation):
-    script = ddprun.script("\nopen(f'ready-{rank}', 'w').close()\ntime.sleep(60)\n")
+    script = ddprun.script("\nopen(f'ready-{rank}', 'w').close()\ntime.sleep(600)\n")
     command = f"echo $$ > launcher; exec {sys.executable} -m ddpgrad.launcher {script}"
     popen = subprocess.Popen(
         [*allocation, "sh", "-c", command], cwd=ddprun.folder, env=ddprun.environment, text=True,
@@ -163,7 +163,7 @@ while True: time.sleep(0.05)
     ddprun.wait_for("ready", 1)
     if signal_sent:
         job.send_signal(getattr(signal, f"SIG{signal_sent}"))
-    assert job.wait(60) == code
+    assert job.wait(600) == code
     asked = ddprun.folder / "asked"
     assert (asked.read_text() if asked.exists() else "") == (f"{wanted} requeue 7\n" if wanted else "")
 
@@ -241,7 +241,9 @@ def test_the_place_on_a_host_is_what_slurm_says(monkeypatch):
 
 @pytest.mark.slurm
 def test_hosts_may_have_different_numbers_of_tasks(ddprun, allocation):
-    asked = subprocess.run(["sinfo", "--noheader", "--format=%D"], capture_output=True, text=True, timeout=60)
+    asked = subprocess.run(
+        ["sinfo", "--noheader", "--format=%D"], capture_output=True, text=True, timeout=600
+    )
     if sum(map(int, asked.stdout.split())) < 2:
         pytest.skip("needs two nodes")
     on_two = [*allocation, "--nodes=2"]
@@ -294,7 +296,7 @@ DISPLACED = TRAIN.replace(
 def test_a_job_of_higher_priority_may_have_the_hosts_in_between(ddprun, allocation):
     """Slurm signals the ranks, what started them, and the batch file: one request to save and end."""
     asked = subprocess.run(
-        ["sinfo", "--noheader", "--partition=urgent"], capture_output=True, text=True, timeout=60
+        ["sinfo", "--noheader", "--partition=urgent"], capture_output=True, text=True, timeout=600
     )
     if not asked.stdout:
         pytest.skip("needs the partition urgent of cluster/slurm_box.sh")

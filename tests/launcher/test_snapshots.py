@@ -82,11 +82,11 @@ KILL_LAUNCHER = """launcher = os.getppid()
         while len(children().split()) < 5: time.sleep(0.05)
         open("children", "w").write(children())
         os.kill(launcher, signal.SIGKILL)
-        time.sleep(60)"""
+        time.sleep(600)"""
 CASES = {
     "whole": ("pass", "pass", "6", ""),
     "changed": ("pass", FLIP, "5", "in the snapshot of step 5 is damaged"),
-    "torn": (KILL_WRITER, "time.sleep(60)", "5", ""),
+    "torn": (KILL_WRITER, "time.sleep(600)", "5", ""),
 }
 
 

@@ -10,14 +10,14 @@ from ddpgrad.distributed.failure import exit_codes
 
 SLEEP = """
 open(f"ready-{rank}", "w").close()
-time.sleep(60)
+time.sleep(600)
 """
 STUBBORN = """
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
 while True:
     try:
         open(f"ready-{rank}", "w").close()
-        time.sleep(60)
+        time.sleep(600)
     except KeyboardInterrupt:
         open(f"interrupted-{rank}", "w").close()
 """
@@ -28,7 +28,7 @@ def save(number, frame):
     sys.exit()
 signal.signal(signal.SIGTERM, save)
 open(f"ready-{rank}", "w").close()
-time.sleep(60)
+time.sleep(600)
 """
 
 

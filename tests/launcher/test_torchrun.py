@@ -67,7 +67,7 @@ def at_the_second_start() -> str:
 def killed() -> None:
     if os.environ["RANK"] == "1":
         os.kill(os.getpid(), signal.SIGKILL)
-    time.sleep(60)
+    time.sleep(600)
 
 
 def large() -> bytes:
@@ -97,14 +97,14 @@ def test_failures_tell_of_the_rank(found_by_ranks: None):
     with pytest.raises(ChildFailedError) as caught:
         elastic_launch(config(), killed)()
     assert {rank: one.exitcode for rank, one in caught.value.failures.items()} == {1: -signal.SIGKILL}
-    assert time.monotonic() - begun < 30  # the other rank was ended
+    assert time.monotonic() - begun < 300  # the other rank was ended
 
 
 def test_streams_go_to_files_and_are_shown(tmp_path: Path, capfd: pytest.CaptureFixture[str]):
     logs = DefaultLogsSpecs(str(tmp_path), redirects={0: Std.OUT}, tee={1: Std.OUT})
     args: dict[int, tuple[Any, ...]] = {0: ("first",), 1: ("second",)}
     started = start_processes("worker", "echo", args, {0: {}, 1: {}}, logs)
-    result = started.wait(60)
+    result = started.wait(600)
     assert result is not None and result.return_values == {0: None, 1: None} and not result.is_failed()
     assert [Path(path).read_text() for path in result.stdouts.values()] == ["first\n", "second\n"]
     assert result.stderrs == {0: "", 1: ""} and capfd.readouterr().out == "[worker1]:second\n"

@@ -156,7 +156,7 @@ def test_a_rank_that_does_not_come_to_meet_the_others_is_named(ddprun, request, 
     if options:
         request.getfixturevalue("mpiexec")
     late = "from ddpgrad import environment\nimport time, ddpgrad.distributed as dist\n"
-    late += "if environment.launch().proc == 1: time.sleep(60)\ndist.init_process_group()\n"
+    late += "if environment.launch().proc == 1: time.sleep(600)\ndist.init_process_group()\n"
     limit = str(patience())
     result = ddprun.run("-n", "2", *options, "--timeout", limit, ddprun.script(late, prelude=""))
     assert result.code == 3

@@ -178,7 +178,7 @@ def test_top_fits_the_terminal_and_gives_it_back(ddprun):
     lines = seen.decode().partition("\x1b[J")[2].splitlines()
     assert len(lines) == 4 and max(map(len, lines)) <= 30 and lines[-1].startswith("… 3 more lines")
     top.send_signal(signal.SIGTERM)
-    assert top.wait(60) == 128 + signal.SIGTERM
+    assert top.wait(600) == 128 + signal.SIGTERM
     os.close(theirs)
     with contextlib.suppress(OSError):  # the end of a terminal
         while data := os.read(ours, 4096):

@@ -61,7 +61,7 @@ def test_workers_start_below_a_long_tmpdir(tmp_path):
 
 def python(*arguments, **options):
     return subprocess.run(
-        [sys.executable, *arguments], capture_output=True, text=True, timeout=120, check=False, **options
+        [sys.executable, *arguments], capture_output=True, text=True, timeout=600, check=False, **options
     )
 
 
