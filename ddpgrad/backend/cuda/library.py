@@ -56,8 +56,9 @@ def _count(cupy: Any) -> int:
     try:
         count = cupy.cuda.runtime.getDeviceCount()
         if count:
-            # The wheels bring CuPy alone: the CUDA libraries are the system's or come as an extra.
-            import_module("cupy_backends.cuda.libs.cublas").CUBLAS_OP_N  # noqa: B018
+            # The wheels bring CuPy alone: the CUDA libraries are the system's or come as an extra. As an attribute, since
+            # the package loads those that came with pip when it is asked for one, and importing the module asks nobody.
+            import_module("cupy_backends.cuda.libs").cublas  # noqa: B018
     except cupy.cuda.runtime.CUDARuntimeError as error:
         raise DeviceError(
             f"CUDA is not available: CuPy {cupy.__version__} finds no usable GPU ({error}); "

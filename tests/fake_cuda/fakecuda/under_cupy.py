@@ -12,12 +12,13 @@ from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, ClassVar
 
 from . import build, kernels, shells, symbols
 from .pool import GuardedPool
 
 RELEASE = "14.2"
+_LIBRARIES = {"cublas", "cusolver", "cusparse", "curand", "nccl"}
 
 
 class LayoutError(ImportError):
@@ -28,6 +29,8 @@ class Loaded:
     """The machine, once it is there."""
 
     machine: ctypes.CDLL | None = None
+    asked_for: ClassVar[set[str]] = set()
+    """What CuPy has looked for among pip's wheels: the system finds nothing there by itself."""
 
 
 def before() -> None:
@@ -36,6 +39,7 @@ def before() -> None:
     os.environ["CUPY_CACHE_IN_MEMORY"] = "1"
     machine = Loaded.machine = ctypes.CDLL(str(build.machine()), ctypes.RTLD_GLOBAL)
     machine.fakecuda_refusal.restype = ctypes.c_char_p
+    _watch_wheels()
     extensions = _extensions()
     runtime = next((path for path in extensions if path.name.startswith("runtime.")), None)
     if runtime is None:
@@ -61,6 +65,17 @@ def after(cupy: ModuleType) -> None:
     pool = GuardedPool(machine)
     _replace(cupy, "_default_memory_pool", pool)
     cupy.cuda.set_allocator(pool.malloc)
+
+
+def _watch_wheels() -> None:
+    pathfinder = import_module("cuda.pathfinder")
+    load = pathfinder.load_nvidia_dynamic_lib
+
+    def note(name: str) -> Any:
+        Loaded.asked_for.add(name)
+        return load(name)
+
+    pathfinder.load_nvidia_dynamic_lib = note
 
 
 def _extensions() -> list[Path]:
@@ -145,6 +160,11 @@ class Finder:
 
     @staticmethod
     def find_spec(name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        parent, _, library = name.rpartition(".")
+        if parent == "cupy_backends.cuda.libs" and library in _LIBRARIES - Loaded.asked_for:
+            raise ImportError(
+                f"lib{library}.so: cannot open shared object file: of wheels CuPy's package `libs` loads it"
+            )
         if name != "cupy":
             return None
         spec = PathFinder.find_spec(name, path)
