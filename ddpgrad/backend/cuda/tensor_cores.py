@@ -47,7 +47,7 @@ WARP_PRODUCT(__nv_bfloat16, "bf16")
 #endif
 typedef long long size;
 __device__ __forceinline__ unsigned pair(float low, float high) {
-  const T both[2] = {(T)low, (T)high};
+  __align__(4) const T both[2] = {(T)low, (T)high};
   return *(const unsigned*)both;
 }
 // x (16, COUNT) += the warp's rows of `left` @ the rows of `right`, transposed; rows of DEPTH elements, WIDTH apart.
