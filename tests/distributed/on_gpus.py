@@ -5,6 +5,7 @@ on_gpus.py BACKEND
 
 import hashlib
 import sys
+import threading
 import time
 
 import numpy as np
@@ -50,9 +51,21 @@ def begin_without_waiting() -> None:
     assert waited < 1.0, f"all_reduce waited {waited:.1f} s for the other ranks"
 
 
+def wait_in_a_thread() -> None:
+    """A new thread of CuPy's is on the first GPU, whichever is the rank's: what waits is the rank's stream."""
+    x = torch.ones(1000, device="cuda")
+    work = dist.all_reduce(x, async_op=True)
+    assert work is not None
+    thread = threading.Thread(target=work.wait)
+    thread.start()
+    thread.join()
+    assert (x == dist.get_world_size()).all()
+
+
 if __name__ == "__main__":
     dist.init_process_group(sys.argv[1])
     sys.stdout.write(f"digest {trained()} by {dist.get_backend()}\n")
     if sys.argv[1] == "nccl":
         begin_without_waiting()
+        wait_in_a_thread()
     dist.destroy_process_group()

@@ -98,7 +98,7 @@ class NcclTransport(Transport):
             agreed.wait()
             if not isinstance(call, AllToAll):  # whose signature does not say how much goes to whom
                 self._known.add(call.signature.digest)
-        with self._gpu, self._inside:
+        with self._inside, self._gpu:  # which knows one device to go back to, for all threads
             if self._aborted:
                 raise TransportError("NCCL was given up on this rank, after an error that was reported")
             self._stream.wait_event(self._cupy.cuda.get_current_stream().record())
@@ -111,9 +111,10 @@ class NcclTransport(Transport):
         pending.wait()
         return COMPLETED
 
-    def here(self) -> Any:
-        """The caller's stream on this rank's GPU."""
-        return self._cupy.cuda.get_current_stream(self._gpu.id)
+    def follow(self, event: Any) -> None:
+        """Let the caller's stream on this rank's GPU wait for an event."""
+        with self._cupy.cuda.Device(self._gpu.id):  # a default stream is that of the current GPU
+            self._cupy.cuda.get_current_stream().wait_event(event)
 
     def now(self, signature: guard.Signature, array: np.ndarray, result: np.ndarray) -> bool:
         return isinstance(array, np.ndarray) and self._host.now(signature, array, result)
@@ -234,7 +235,7 @@ class _OnStream(Pending):
 
     def wait(self) -> None:
         self._ask(self._agreed.wait)
-        self._transport.here().wait_event(self._done)
+        self._transport.follow(self._done)
 
     def _ask(self, question: Callable[[], bool | None]) -> bool | None:
         try:
