@@ -213,11 +213,10 @@ def local_rank_and_size() -> tuple[int, int] | None:
 
 
 def _integer(name: str, otherwise: str = "") -> int:
-    text = os.environ.get(name, otherwise)
-    try:
-        return int(text)
-    except ValueError:
-        raise LaunchError(f"environment variable {name} must be an integer, got {text!r}") from None
+    text = os.environ.get(name) or otherwise
+    if not text.strip().isdecimal():
+        raise LaunchError(f"environment variable {name} must be an integer, 0 or more, got {text!r}")
+    return int(text)
 
 
 @dataclass(frozen=True)
@@ -288,7 +287,7 @@ def allocator_chosen() -> bool:
 
 def numba_enabled() -> bool:
     """False when the user asked for portable NumPy kernels only."""
-    return os.environ.get("DDPGRAD_NUMBA") != "0"
+    return _integer("DDPGRAD_NUMBA", "1") != 0
 
 
 def mkl_enabled() -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import pickle
 import warnings
@@ -36,8 +37,9 @@ def pack(obj: Any) -> Packed:
 
     TypeError for an object of a class that is no plain data, unless pickle is allowed.
     """
-    if plain_data.is_plain(obj):
-        return "plain", obj
+    with contextlib.suppress(RecursionError):  # of what contains itself, which `save` can write
+        if plain_data.is_plain(obj):
+            return "plain", obj
     written = io.BytesIO()
     try:
         save(obj, written)

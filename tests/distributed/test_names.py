@@ -1,5 +1,6 @@
 """Names of torch.distributed beside the collectives: meshes, backends, lists of objects, works."""
 
+import collections
 import copy
 import json
 import os
@@ -7,6 +8,8 @@ import pickle
 import subprocess
 import sys
 
+import ml_dtypes
+import numpy as np
 import pytest
 from replicas import on_ranks, ranks
 
@@ -262,6 +265,53 @@ def test_objects_may_hold_tensors_and_sets():
 
     gathered = [([0], {0}), ([0, 1], {1})]
     assert ranks(2, program) == [(gathered, {1, 7}, [1.0, 1.0])] * 2
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        np.array([1.0, 2.0], ">f4"),  # with the order of bytes that another kind of computer has
+        np.array(["a", "bc"]),
+        np.array([b"a", b"bc"]),
+        np.array(["2026-01-01"], "M8[D]"),
+        np.array([1.5], ml_dtypes.bfloat16),
+        collections.OrderedDict(b=1, a=2),
+        np.ma.array([1, 2], mask=[False, True]),
+        collections.defaultdict(list, a=[1]),
+    ],
+    ids=lambda sent: f"{type(sent).__name__}-{getattr(sent, 'dtype', '')}",
+)
+def test_objects_come_as_they_are_or_are_refused(sent):
+    """A mask or a default is not left behind in silence."""
+
+    def program():
+        found = [sent if dist.get_rank() == 0 else None]
+        dist.broadcast_object_list(found)
+        return found[0]
+
+    if isinstance(sent, np.ma.MaskedArray | collections.defaultdict):
+        with pytest.raises(TypeError, match="is no plain data"):
+            ranks(2, program)
+        return
+    came = ranks(2, program)[1]
+    assert type(came) is type(sent) and np.all(came == sent)
+    assert getattr(came, "dtype", None) == getattr(sent, "dtype", None)
+
+
+@on_ranks(2)
+def test_a_group_is_named_by_an_array_or_a_tensor():
+    for members in (np.arange(2), torch.arange(2)):
+        assert dist.new_group(members).ranks == (0, 1)
+    with pytest.raises(ValueError, match=r"ranks must be from 0 to 1 and not empty, got \[0, 1, 2\]"):
+        dist.new_group(np.arange(3))
+
+
+@on_ranks(2)
+def test_an_object_may_contain_itself():
+    own, found = [dist.get_rank()], [None, None]
+    own.append(own)
+    dist.all_gather_object(found, own)
+    assert [one[0] for one in found] == [0, 1] and all(one[1] is one for one in found)
 
 
 def test_objects_of_other_classes_need_leave():

@@ -100,6 +100,17 @@ def test_misspelt_variables_are_told_of(ddprun):
     assert "DDPGRAD_TIMOUT has no meaning; did you mean DDPGRAD_TIMEOUT?" in result.err
 
 
+@pytest.mark.parametrize(
+    "name", ["DDPGRAD_NUMBA", "DDPGRAD_VERIFY", "DDPGRAD_CHECK_REPLICAS", "DDPGRAD_TRANSPORT"]
+)
+@pytest.mark.parametrize("text", ["-1", "maybe"])
+def test_a_variable_that_means_nothing_is_named(ddprun, name, text):
+    ddprun.environment[name] = text
+    script = "import ddpgrad as d; d.distributed.init_process_group(); d.nn.parallel.DistributedDataParallel(d.nn.Linear(1, 1))"
+    result = ddprun.run("-n", "1", ddprun.script(script, prelude=""))
+    assert result.code == 1 and name in result.said[-1] and f"'{text}'" in result.said[-1], result.err
+
+
 @pytest.mark.parametrize("text", ["0", "nan", "soon"])
 def test_a_limit_of_no_time_is_refused(monkeypatch, text):
     monkeypatch.setenv("DDPGRAD_TIMEOUT", text)
@@ -191,9 +202,11 @@ def test_what_cannot_be_done_is_refused_at_once(tmp_path, monkeypatch, capsys, a
     assert capsys.readouterr().err.startswith(f"ddprun: error: {words}")
 
 
-def test_a_folder_that_is_gone_is_named(tmp_path, monkeypatch, capsys):
-    script, gone = tmp_path / "s.py", tmp_path / "gone"
-    script.touch()
+@pytest.mark.parametrize("there", [True, False])
+def test_a_folder_that_is_gone_is_named(tmp_path, monkeypatch, capsys, there):
+    script, gone = tmp_path / "s.py" if there else "s.py", tmp_path / "gone"
+    if there:
+        script.touch()
     gone.mkdir()
     monkeypatch.chdir(gone)
     gone.rmdir()

@@ -63,6 +63,17 @@ def test_a_run_folder_says_how_the_run_was_started(ddprun):
     assert alone.keys() == own.keys() and alone["world"]["started_by"] == "python"
 
 
+def test_a_script_may_have_more_arguments_than_a_variable_holds(ddprun):
+    files = [f"data/part-{number:06}.npz" for number in range(6000)]
+    script = ddprun.script(
+        "import sys\nprint(len(sys.argv))\nfrom ddpgrad import launcher\nlauncher.write_config('own')\n"
+    )
+    result = ddprun.run("-n", "1", "--log-dir", "logs", script, *files)
+    assert (result.code, result.out) == (0, "6001\n"), result.err
+    logs, own = (json.loads((ddprun.folder / name / "config.json").read_text()) for name in ("logs", "own"))
+    assert logs["arguments"] == files and "6000 arguments of the script, too long" in own["command"]
+
+
 @pytest.mark.parametrize("way", thinned(["--procs=1", "--mpi"], "--procs=1"))
 def test_ranks_that_share_a_stream_have_files_of_their_own(ddprun, request, way):
     if way == "--mpi":

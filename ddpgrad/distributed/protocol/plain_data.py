@@ -1,7 +1,8 @@
 """Plain Python data as bytes and back, without pickle, for object collectives.
 
 None, bool, int, float, str, bytes, list, tuple, dict (with keys of these types) and NumPy
-arrays of numbers come back as they were, types included. Nothing received can run code.
+arrays of numbers and texts come back as they were, types included: an instance of a subclass,
+which may hold more (a mask, a default), is none of them. Nothing received can run code.
 """
 
 from __future__ import annotations
@@ -29,11 +30,11 @@ def decode(data: bytes) -> Any:
 
 def is_plain(obj: object) -> bool:
     """Whether `encode` takes `obj`."""
-    if _is_word(obj) or isinstance(obj, bytes) or _is_array_of_numbers(obj):
+    if _is_word(obj) or type(obj) is bytes or _is_array(obj):
         return True
     if type(obj) in (list, tuple):
         return all(map(is_plain, obj))  # type: ignore[call-overload]
-    return isinstance(obj, dict) and all(map(is_plain, obj)) and all(map(is_plain, obj.values()))
+    return type(obj) is dict and all(map(is_plain, obj)) and all(map(is_plain, obj.values()))
 
 
 def _is_word(obj: object) -> bool:
@@ -41,23 +42,29 @@ def _is_word(obj: object) -> bool:
     return obj is None or type(obj) in (bool, int, float, str)
 
 
-def _is_array_of_numbers(obj: object) -> TypeGuard[np.ndarray]:
-    return isinstance(obj, np.ndarray) and not obj.dtype.hasobject and obj.dtype.names is None
+def _is_array(obj: object) -> TypeGuard[np.ndarray]:
+    known = type(obj) in (np.ndarray, np.memmap)
+    return known and not obj.dtype.hasobject and obj.dtype.names is None  # type: ignore[attr-defined]
+
+
+def _name(dtype: np.dtype) -> str:
+    """What makes `dtype` again, with its order of bytes; only a name makes those of ml_dtypes."""
+    return dtype.name if hasattr(ml_dtypes, dtype.name) else dtype.str
 
 
 def _plain(obj: object, where: str) -> object:
     if _is_word(obj):
         return obj
-    if isinstance(obj, bytes):
+    if type(obj) is bytes:
         return {_TAG: ["bytes", base64.b64encode(obj).decode("ascii")]}
-    if _is_array_of_numbers(obj):
+    if _is_array(obj):
         data = base64.b64encode(np.ascontiguousarray(obj).tobytes()).decode("ascii")
-        return {_TAG: ["array", [obj.dtype.name, list(obj.shape), data]]}
+        return {_TAG: ["array", [_name(obj.dtype), list(obj.shape), data]]}
     if type(obj) is list:
         return [_plain(item, f"{where}[{i}]") for i, item in enumerate(obj)]
     if type(obj) is tuple:
         return {_TAG: ["tuple", [_plain(item, f"{where}[{i}]") for i, item in enumerate(obj)]]}
-    if isinstance(obj, dict):
+    if type(obj) is dict:
         if _TAG not in obj and all(type(key) is str for key in obj):
             return {key: _plain(value, f"{where}[{key!r}]") for key, value in obj.items()}
         pairs = [
@@ -66,7 +73,7 @@ def _plain(obj: object, where: str) -> object:
         return {_TAG: ["dict", pairs]}
     raise TypeError(
         f"{where} is a {type(obj).__name__}; between ranks go None, bool, int, float, str, bytes, list, "
-        "tuple, dict and arrays of numbers (no pickle). Convert it first, for example with .numpy() or .item()."
+        "tuple, dict and arrays of numbers or texts (no pickle). Convert it first, for example with .numpy() or .item()."
     )
 
 

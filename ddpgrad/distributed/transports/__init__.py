@@ -31,8 +31,9 @@ def choose(launch: Launch, backend: str | None = None) -> str:
     """
     wanted = backend or environment.transport()
     if wanted is not None and wanted not in (*NAMES, SHM_OR_MPI):
+        where = "" if backend else " in the environment variable DDPGRAD_TRANSPORT"
         raise TransportError(
-            f"unknown transport {wanted!r}; expected one of {', '.join(NAMES)}, or {SHM_OR_MPI!r}"
+            f"unknown transport {wanted!r}{where}; expected one of {', '.join(NAMES)}, or {SHM_OR_MPI!r}"
         )
     if wanted == "nccl":
         return "nccl"
