@@ -283,24 +283,24 @@ def test_parameters_are_gathered_and_dropped_on_request():
     assert ranks(2, program) == [True] * 2
 
 
-def test_dtensors_have_rows_and_compute_with_one_another():
+def test_dtensors_have_rows_and_compute_with_one_another(device: str):
     def program():
-        mesh = dist.init_device_mesh("cpu", (dist.get_world_size(),))
+        mesh = dist.init_device_mesh(device, (dist.get_world_size(),))
         torch.manual_seed(dist.get_rank())  # rank 0's values count
-        value = torch.randn(5, 2)
+        value = torch.randn(5, 2, device=device)
         x = distribute_tensor(value, mesh, [Shard(0)])
         everywhere = x.redistribute(placements=[Replicate()])
         again = DTensor.from_local(x.to_local().clone(), mesh, [Shard(0)])
         assert torch.equal(again.full_tensor(), everywhere.to_local()) and again.shape == (5, 2)
         x.mul_(2).add_(again).clamp_(max=1.0)
         torch.manual_seed(7)
-        drawn = torch.empty(5, 2).normal_()
+        drawn = torch.empty(5, 2, device=device).normal_()
         torch.manual_seed(7)
         assert torch.equal(x.clone().normal_().full_tensor(), drawn)
         with pytest.raises(NotImplementedError, match="full_tensor"):
             x.numpy()
         with pytest.raises(RuntimeError, match=r"mixed torch.Tensor and DTensor.* of shape \[2\]"):
-            x + torch.ones(2)
+            x + torch.ones(2, device=device)
         assert torch.equal(x.exp().cumsum(0)[1:].full_tensor(), x.full_tensor().exp().cumsum(0)[1:])
         assert torch.equal(
             (x.abs() / 2 - x * x).full_tensor(), x.full_tensor().abs() / 2 - x.full_tensor().square()
@@ -311,6 +311,7 @@ def test_dtensors_have_rows_and_compute_with_one_another():
         trained = nn.Parameter(x)
         (1 - trained.square()).sum().backward()
         assert torch.equal(trained.grad.full_tensor(), -2 * x.full_tensor())
+        assert {t.device.type for t in (x, x.full_tensor(), trained.grad)} == {device}
         assert (trained.detach() * 2).to_local().equal(x.to_local() * 2)
         return x.local_rows, x.full_tensor().tolist(), value.tolist()
 

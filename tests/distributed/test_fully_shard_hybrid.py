@@ -25,8 +25,8 @@ from ddpgrad.nn.parallel import DistributedDataParallel as DDP
 NAMES = ("replicate", "shard")
 
 
-def grid(replicas: int, shards: int) -> DeviceMesh:
-    return init_device_mesh("cpu", (replicas, shards), mesh_dim_names=NAMES)
+def grid(replicas: int, shards: int, device: str = "cpu") -> DeviceMesh:
+    return init_device_mesh(device, (replicas, shards), mesh_dim_names=NAMES)
 
 
 @pytest.mark.parametrize(
@@ -36,10 +36,12 @@ def grid(replicas: int, shards: int) -> DeviceMesh:
         *(("sgd, clipped", shape) for shape in ((2, 3), (3, 2), (1, 4), (4, 1))),
     ],
 )
-def test_losses_norms_and_parameters_have_the_bits_of_ddp(case: str, shape: tuple[int, int]):
+def test_losses_norms_and_parameters_have_the_bits_of_ddp(case: str, shape: tuple[int, int], device: str):
     n = shape[0] * shape[1]
-    expected = ranks(n, lambda: trained(False, **CASES[case]))
-    assert ranks(n, lambda: trained(True, mesh=grid(*shape), **CASES[case])) == expected
+    expected = ranks(n, lambda: trained(False, device=device, **CASES[case]))
+    assert (
+        ranks(n, lambda: trained(True, mesh=grid(*shape, device), device=device, **CASES[case])) == expected
+    )
 
 
 def test_any_grid_and_16_bits_have_the_bits_of_one_dimension():
