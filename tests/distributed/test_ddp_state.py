@@ -70,22 +70,6 @@ def test_what_is_ignored_and_buffers_that_are_not_shared_stay_each_ranks_own():
     assert ranks(2, program)[0] == [1.0] * 4
 
 
-def test_evaluation_begins_with_the_buffers_of_rank_0():
-    def program():
-        rank = dist.get_rank()
-        ddp = DDP(nn.BatchNorm1d(2))
-        for _ in range(2):
-            ddp(torch.randn(5, 2) + 4 * rank).sum().backward()
-        own = ddp.module.running_mean.tolist()
-        ddp.eval()
-        for _ in range(1 + rank):  # ranks may have different numbers of batches
-            ddp(torch.zeros(1, 2))
-        return own, ddp.module.running_mean.tolist()
-
-    (first, kept), (second, taken) = ranks(2, program)
-    assert kept == taken == first != second
-
-
 class Branches(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -95,16 +79,21 @@ class Branches(nn.Module):
         return self.b(self.a(x)) if both else self.a(x)
 
 
+@pytest.mark.parametrize("later", [False, True])
 @pytest.mark.parametrize(
     ("first", "words"),
     [(False, "unused in first iteration, but then got used"), (True, "but then got unused.*'b.weight'")],
 )
 @on_ranks(2)
-def test_a_static_graph_stays_as_the_first_backward_was(first, words):
-    ddp = DDP(Branches(), static_graph=True)
+def test_a_static_graph_stays_as_the_first_backward_was(first, words, later):
+    ddp = DDP(Branches(), static_graph=not later)
+    if later:
+        ddp._set_static_graph()
     for _ in range(3):
-        ddp(torch.ones(1, 2), first).sum().backward()
+        ddp.zero_grad()
+        ddp(torch.ones(1, 2) * (dist.get_rank() + 1), first).sum().backward()
     assert (ddp.module.b.weight.grad is not None) == first
+    assert first or ddp.module.a.weight.grad.tolist() == [[1.5, 1.5]] * 2
     with pytest.raises(DistributedError, match=f"(?s)Your training graph has changed.*{words}"):
         ddp(torch.ones(1, 2), not first).sum().backward()
     with pytest.raises(RuntimeError, match="should be called before training loop starts"):

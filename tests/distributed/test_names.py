@@ -24,9 +24,6 @@ def test_a_grid_of_ranks():
     def run():
         mesh = dist.init_device_mesh("cpu", (2, 3), mesh_dim_names=("host", "local"))
         rank = dist.get_rank()
-        assert mesh.get_coordinate() == (rank // 3, rank % 3)
-        assert mesh.mesh.tolist() == [[0, 1, 2], [3, 4, 5]]
-        assert (mesh.size(), mesh.size(1), mesh.ndim, mesh.shape) == (6, 3, 2, (2, 3))
         totals = []
         for name in ("host", "local"):
             t = torch.tensor([float(rank)])
@@ -35,8 +32,6 @@ def test_a_grid_of_ranks():
         row = mesh["local"]
         assert row.mesh.tolist() == dist.get_process_group_ranks(mesh.get_group("local"))
         assert row.get_local_rank() == mesh.get_local_rank("local") == rank % 3
-        with pytest.raises(RuntimeError, match="have 2 dimensions"):
-            mesh.get_group()
         line = dist.DeviceMesh("cpu", [1, 4])
         assert (line.get_coordinate() is None) == (rank not in (1, 4))
         assert dist.init_device_mesh("cpu", (2, 2)).mesh.tolist() == [[0, 1], [2, 3]]
@@ -46,7 +41,6 @@ def test_a_grid_of_ranks():
             dist.init_device_mesh("cpu", (2, 3), mesh_dim_names=("host", "host"))
         with pytest.raises(RuntimeError, match="with index is not supported"):
             dist.init_device_mesh("cpu:0", (6,))
-        assert mesh._flatten("all").size() == mesh["all"].size() == 6
         assert copy.deepcopy(mesh) == mesh
         with mesh as same:
             assert same is mesh
@@ -233,19 +227,6 @@ def test_methods_of_a_group_take_options():
 def test_objects_of_all_ranks_need_room():
     with pytest.raises(IndexError, match="room for 2 objects, got 0"):
         dist.all_gather_object([], 1)
-
-
-@pytest.mark.parametrize("later", [False, True])
-@on_ranks(2)
-def test_a_static_graph_may_leave_parameters_unused(later):
-    layers = torch.nn.ModuleList([torch.nn.Linear(2, 2) for _ in range(2)])
-    layers.forward = lambda x: layers[0](x)
-    model = torch.nn.parallel.DistributedDataParallel(layers, static_graph=not later)
-    if later:
-        model._set_static_graph()
-    for _ in range(2):
-        model(torch.ones(1, 2) * (dist.get_rank() + 1)).sum().backward()
-    assert (layers[0].weight.grad.tolist(), layers[1].weight.grad) == ([[3.0, 3.0], [3.0, 3.0]], None)
 
 
 class Chosen:
