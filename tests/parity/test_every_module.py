@@ -77,10 +77,9 @@ EXAMPLES: dict[str, tuple[Callable[[Any], Any], tuple[Any, ...]]] = {
     "Upsample": (lambda n: n.Upsample(scale_factor=(2, 1.5), mode="bilinear"), (_x(*IMAGE),)),
     "UpsamplingBilinear2d": (lambda n: n.UpsamplingBilinear2d(scale_factor=2.3), (_x(*IMAGE),)),
     "UpsamplingNearest2d": (lambda n: n.UpsamplingNearest2d((3, 11)), (_x(*IMAGE),)),
-    # What is dropped depends on how many numbers are drawn: with p = 1 there is nothing to draw.
-    "AlphaDropout": (lambda n: n.AlphaDropout(1.0), (_x(*ROWS),)),
-    "Dropout": (lambda n: n.Dropout(1.0), (_x(*ROWS),)),
-    "FeatureAlphaDropout": (lambda n: n.FeatureAlphaDropout(1.0), (_x(*IMAGE),)),
+    "AlphaDropout": (lambda n: n.AlphaDropout(0.25), (_x(*ROWS),)),
+    "Dropout": (lambda n: n.Dropout(0.25), (_x(*ROWS),)),
+    "FeatureAlphaDropout": (lambda n: n.FeatureAlphaDropout(0.25), (_x(*IMAGE),)),
 }  # fmt: skip
 
 
@@ -91,7 +90,7 @@ def _family(names: str, make: Callable[[Any, str], Any], *inputs: Any) -> None:
 
 for _dims, _shape in {"1d": SIGNAL, "2d": IMAGE, "3d": VOLUME}.items():
     _input = _x(*_shape)
-    _family(f"Dropout{_dims}", lambda n, name: getattr(n, name)(1.0), _input)
+    _family(f"Dropout{_dims}", lambda n, name: getattr(n, name)(0.25), _input)
     _family(f"LazyBatchNorm{_dims} LazyInstanceNorm{_dims}", lambda n, name: getattr(n, name)(), _input)
     _pooled, _places = getattr(torch.nn, f"MaxPool{_dims}")(2, return_indices=True)(_input.detach())
     _family(f"MaxUnpool{_dims}", lambda n, name: getattr(n, name)(2), _pooled.requires_grad_(), _places)

@@ -79,30 +79,6 @@ def test_weighted_bags() -> None:
     assert not layer.weight.requires_grad and layer.weight.data_ptr() == table.data_ptr()
 
 
-@pytest.mark.parametrize(
-    "name", ["Dropout1d", "Dropout2d", "Dropout3d", "AlphaDropout", "FeatureAlphaDropout"]
-)
-def test_dropout_family(name: str) -> None:
-    """PyTorch's masks are others, so what is dropped is checked by its statistics."""
-    ndim = {"Dropout1d": 3, "Dropout2d": 4, "Dropout3d": 5}.get(name, 4)
-    layer = getattr(ddpgrad.nn, name)(0.25)
-    assert repr(layer) == repr(getattr(oracle.nn, name)(0.25))
-    x = ddpgrad.randn(100, 50, *[2] * (ndim - 2))
-    out = layer(x)
-    assert layer.eval()(x) is x
-    if "Alpha" in name:
-        assert float(out.mean()) == pytest.approx(float(x.mean()), abs=0.05)
-        assert float(out.std()) == pytest.approx(float(x.std()), abs=0.05)
-        if name == "AlphaDropout":
-            return
-        dropped = (out == out.amin((2, 3), True)).all(-1).all(-1)
-    else:
-        dropped = (out == 0).reshape(100, 50, -1).all(-1)
-        kept = ~dropped.reshape(100, 50, *[1] * (ndim - 2)).expand(*x.shape)
-        assert ddpgrad.allclose(out[kept], (x / 0.75)[kept])
-    assert float(dropped.float().mean()) == pytest.approx(0.25, abs=0.03)
-
-
 def test_adaptive_softmax() -> None:
     def make(n: Any) -> Any:
         return n.AdaptiveLogSoftmaxWithLoss(8, 12, [3, 6], div_value=2.0)

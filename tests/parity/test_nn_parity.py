@@ -121,10 +121,13 @@ def test_dropout_after_a_permutation_draws_in_order_of_memory(
 
 
 @pytest.mark.parametrize("p", [0.1, 0.5, 1.0])
-@pytest.mark.parametrize("form", ["dropout", "dropout2d", "alpha_dropout"])
+@pytest.mark.parametrize(
+    "form", ["dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout"]
+)
 def test_dropout_draws_pytorchs_numbers(form: str, p: float):
     def program(t: Any) -> Any:
         x = t.ones(3, 40, 2, 3000 if p < 0.5 else 3)
+        x = x.flatten(2) if "1d" in form else x[..., None] if "3d" in form else x
         return getattr(t.nn.functional, form)(x, p, True), t.rand(2)
 
     agree(program, seed=4)
