@@ -1,24 +1,13 @@
-"""Runs PyTorch's operator database on tensors of the meta device, and says for which ops shapes and dtypes are known.
-
-    python tests/parity/op_db_meta.py                  every op, one line for each that does not work, and a summary
-    python tests/parity/op_db_meta.py --names mul,fft
+"""Runs PyTorch's operator database on tensors of the meta device, and says of an op whether shapes and dtypes are known.
 
 Results and gradients have the shapes and dtypes of PyTorch's results on a CPU. An op "needs elements" where it says so
 by `NoElementsError`, and PyTorch's function refuses tensors on meta, too.
 """
 
-import argparse
-import sys
-import warnings
-from pathlib import Path
 from typing import Any
 
 import torch
-
-sys.path.append(str(Path(__file__).parent))
-
 from coverage_reasons import left_out
-from op_db import entries
 from op_db_case import describe
 from op_db_values import Converter, Different, Lacking, label, leaves, ours
 
@@ -104,28 +93,3 @@ def _theirs_refuses(function: Any, sample: Any) -> bool:
     except Exception:
         return True
     return False
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument(
-        "--names", default="", help="comma-separated beginnings of names; =mul for the whole name"
-    )
-    parser.add_argument("--samples", type=int, default=8)
-    given = parser.parse_args()
-    counts: dict[str, int] = {}
-    for entry in entries([n for n in given.names.split(",") if n]):
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            status, detail = check(
-                entry, given.samples, (torch.float32, torch.complex64, torch.int64, torch.bfloat16)
-            )
-        counts[status] = counts.get(status, 0) + 1
-        if status not in ("works", "left out"):
-            print(f"{status:9} {label(entry)}: {detail}", flush=True)
-    print(counts)
-    return "wrong" in counts
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())
