@@ -39,7 +39,13 @@ LAYERS = [
     ["distributed"],
     ["multiprocessing", "testing"],
     ["pytest_plugin"],
-    ["launcher", "run", "distributed.checkpoint", "distributed.fsdp.fully_sharded_data_parallel"],
+    [
+        "launcher",
+        "run",
+        "distributed.checkpoint",
+        "distributed.fsdp.fully_sharded_data_parallel",
+        "distributed.fsdp.optimizer_state",
+    ],
 ]
 # The same within the larger packages.
 ROOMS = {
@@ -62,7 +68,7 @@ ROOMS = {
         ["fsdp", "functional_collectives", "_composable", "context_parallel"],
         ["algorithms", "pipelining"],
         ["checkpoint"],
-        ["fsdp.fully_sharded_data_parallel"],
+        ["fsdp.fully_sharded_data_parallel", "fsdp.optimizer_state"],
     ],
     "launcher": [
         ["torch_classes"],

@@ -15,6 +15,7 @@ from ddpgrad.distributed.fsdp import (
     FullOptimStateDictConfig,
     FullStateDictConfig,
     MixedPrecision,
+    OptimStateKeyType,
     ShardingStrategy,
     StateDictType,
 )
@@ -26,6 +27,7 @@ from ddpgrad.distributed.fsdp.wrap import (
     transformer_auto_wrap_policy,
     wrap,
 )
+from ddpgrad.distributed.tensor import DTensor
 from ddpgrad.nn.parallel import DistributedDataParallel as DDP
 
 POLICIES = {
@@ -107,6 +109,17 @@ def test_states_are_whole_or_rows_and_go_on_elsewhere():
         assert bool(saved[0]) == bool(saved[1]) == (dist.get_rank() == 0)
         if dist.get_rank() == 0:
             assert saved[1]["state"]["3.bias"]["exp_avg"].shape == (9,)
+            assert all(
+                p.device.type == "cpu" for values in saved[1]["state"].values() for p in values.values()
+            )
+        older = FSDP.full_optim_state_dict(model, optimizer)
+        assert repr(older) == repr(saved[1])
+        rows = FSDP.sharded_optim_state_dict(model, optimizer)
+        assert rows["state"]["1.weight"]["exp_avg"].to_local().shape == (20, 16)
+        numbered = FSDP.flatten_sharded_optim_state_dict(rows, model, optimizer)
+        assert repr(numbered) == repr(optimizer.state_dict())
+        numbered["param_groups"][0]["lr"] = 0.5
+        assert FSDP.optim_state_dict(model, optimizer, numbered)["param_groups"][0]["lr"] == 0.5
         assert FSDP.get_state_dict_type(model).state_dict_config == FullStateDictConfig()
         return saved
 
@@ -116,14 +129,22 @@ def test_states_are_whole_or_rows_and_go_on_elsewhere():
         model = FSDP(nn.Sequential(*deep()), auto_wrap_policy=POLICIES["size"])
         optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
         model.load_state_dict(saved[0])
-        optimizer.load_state_dict(FSDP.optim_state_dict_to_load(model, optimizer, saved[1]))
+        told = saved[1] if dist.get_rank() == 0 else None
+        FSDP.optim_state_dict_to_load(model, optimizer, saved[1], load_directly=True)
+        state = repr(optimizer.state_dict())
+        optimizer.load_state_dict(FSDP.scatter_full_optim_state_dict(told, model, optim=optimizer))
+        assert repr(optimizer.state_dict()) == state
         return step(model, optimizer, lambda m: m.clip_grad_norm_(0.5))
 
     def plain():
         model = deep()
         optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
         model.load_state_dict(saved[0])
-        optimizer.load_state_dict(FSDP.optim_state_dict_to_load(model, optimizer, saved[1]))
+        numbered = FSDP.rekey_optim_state_dict(saved[1], OptimStateKeyType.PARAM_ID, model)
+        assert list(numbered["state"]) == numbered["param_groups"][0]["params"] == list(range(5))
+        named = FSDP.rekey_optim_state_dict(numbered, OptimStateKeyType.PARAM_NAME, model, model.parameters())
+        assert repr(named) == repr(saved[1])
+        optimizer.load_state_dict(numbered)
         ddp = DDP(model)
         return step(ddp, optimizer, lambda m: nn.utils.clip_grad_norm_(m.parameters(), 0.5))
 
@@ -154,6 +175,9 @@ def test_parts_that_are_wrapped_by_hand_keep_their_names():
         ]  # fmt: skip
         assert len(FSDP.fsdp_modules(model)) == 3 and FSDP.fsdp_modules(model, root_only=True) == [model]
         assert model.down is model.module.down
+        with FSDP.summon_full_params(model, recurse=False):
+            kinds = [isinstance(p, DTensor) for p in model.parameters()]
+        assert kinds == [True, True, True, False, False]
         optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
         told = [step(model, optimizer, lambda m: m.clip_grad_norm_(0.5)) for _ in range(4)]
         state = model.state_dict()
@@ -187,6 +211,11 @@ def test_no_sync_adds_up_and_whole_parameters_can_be_changed():
                 assert model.module[1].weight.min().item() == 2.0
                 model.module[1].weight.fill_(3.0)
             assert model.state_dict()["1.weight"].max().item() == 2.0
+            with FSDP.summon_full_params(model, with_grads=True, offload_to_cpu=True):
+                for p, g in zip(model.module.parameters(), found, strict=True):
+                    np.testing.assert_array_equal(p.grad.numpy(), g)
+                    p.grad.mul_(2)
+            np.testing.assert_array_equal(model.module[1].weight.grad.full_tensor().numpy(), found[1] * 2)
         return found
 
     for got, expected in zip(
@@ -235,6 +264,14 @@ def test_mistakes_are_told():
         FSDP.set_state_dict_type(model, StateDictType.SHARDED_STATE_DICT, FullStateDictConfig())
     with pytest.raises(ValueError, match="Sequential is no FullyShardedDataParallel"):
         FSDP.get_state_dict_type(deep())
+    with (
+        pytest.raises(NotImplementedError, match="pass writeback=False"),
+        FSDP.summon_full_params(model, rank0_only=True),
+    ):
+        pass
+    state = {"state": {"4.weight": {}}, "param_groups": []}
+    with pytest.raises(ValueError, match=r"has a parameter '4.weight', and the model these: 0.weight"):
+        FSDP.shard_full_optim_state_dict(state, model)
     with pytest.raises(AttributeError, match="no attribute 'wieght'"):
         _ = model.wieght
     assert isinstance(model[1], nn.Linear)

@@ -239,6 +239,12 @@ def _names(model: Module) -> dict[Tensor, str]:
     return found
 
 
+def parameter_names(model: Module, parameters: Iterable[Tensor]) -> list[str]:
+    """What `model` calls `parameters`. ValueError if one is none of its."""
+    names = _names(model)
+    return [_name_of(p, names) for p in parameters]
+
+
 def _name_of(parameter: Tensor, names: Mapping[Tensor, str]) -> str:
     if parameter not in names:
         raise ValueError(

@@ -16,9 +16,7 @@ from ...nn.modules.module import Module
 from ...nn.modules.registration import put
 from ...nn.parameter import Parameter
 from ...nn.utils.clip_grad import clip_grad_norm_
-from ...optim.optimizer import Optimizer
 from ...utils._pytree import tree_map_only
-from ..checkpoint.state_dict import StateDictOptions, get_optimizer_state_dict, numbered_state_dict
 from ..device_mesh import DeviceMesh
 from ..process_group import ProcessGroup, get_rank
 from ..tensor import DTensor
@@ -39,9 +37,10 @@ from .api import (
 )
 from .beginning import device_kind, flat_mesh, hybrid_mesh, materialise, move
 from .fully_shard import fully_shard, replicate
+from .optimizer_state import OptimizerStates
 from .policies import CPUOffloadPolicy, MixedPrecisionPolicy
 from .sharded_module import FSDPModule
-from .state import states_below
+from .state import state_of, states_below
 from .wrap import Policy, apply_policy
 
 _CONFIGS: dict[StateDictType, tuple[type[StateDictConfig], type[OptimStateDictConfig]]] = {
@@ -51,7 +50,7 @@ _CONFIGS: dict[StateDictType, tuple[type[StateDictConfig], type[OptimStateDictCo
 _WRAPPED = "_fsdp_wrapped_module."
 
 
-class FullyShardedDataParallel(Module):
+class FullyShardedDataParallel(OptimizerStates, Module):
     """`module`, whose parameters, gradients and optimizer state are divided among the ranks; see `fully_shard`.
 
     auto_wrap_policy: which modules below form groups of their own; see `wrap`. These stay what they are: of a policy's
@@ -205,22 +204,25 @@ class FullyShardedDataParallel(Module):
     ) -> Iterator[None]:
         """Whole parameters in the modules, for a block without forward and backward. Collective.
 
-        writeback: what the block changes stays, of each rank what it changed in its rows.
+        recurse: also of the groups below that of `module`. writeback: what the block changes stays, of each rank what it
+        changed in its rows. offload_to_cpu: they lie in host memory. with_grads: they have whole gradients.
         """
-        if not recurse or with_grads or (rank0_only and writeback):
+        if rank0_only and writeback:
             raise NotImplementedError(
-                "summon_full_params: recurse=True, with_grads=False, and writeback=False where rank0_only; got "
-                f"recurse={recurse}, with_grads={with_grads}, rank0_only={rank0_only}, writeback={writeback}"
+                "summon_full_params: with rank0_only the other ranks would keep what they have: pass writeback=False"
             )
+        own = module.module if isinstance(module, FullyShardedDataParallel) else module
+        states = states_below(own) if recurse else [state_of(own)] if "_fsdp_state" in vars(own) else []
         held: list[tuple[Any, Tensor]] = []
-        for state in states_below(module):
+        for state in states:
             for group in state.groups:
                 group.reshard()
                 for m in group.members:
-                    whole = m.sharded.whole()
-                    held.append(
-                        (m, Parameter(whole.cpu() if offload_to_cpu else whole, m.sharded.requires_grad))
-                    )
+                    whole, grad = m.sharded.whole(), m.sharded.grad
+                    summoned = Parameter(whole.cpu() if offload_to_cpu else whole, m.sharded.requires_grad)
+                    if with_grads and isinstance(grad, DTensor):
+                        summoned.grad = grad.whole().to(summoned.device)
+                    held.append((m, summoned))
         for member, whole in held:
             member.stand(whole)
         try:
@@ -232,6 +234,8 @@ class FullyShardedDataParallel(Module):
                 if writeback:
                     with no_grad():
                         member.sharded.part().copy_(whole[member.layout.index])
+                        if whole.grad is not None and member.sharded.grad is not None:
+                            member.sharded.grad.part().copy_(whole.grad[member.layout.index])
 
     @contextmanager
     def no_sync(self) -> Iterator[None]:
@@ -335,39 +339,6 @@ class FullyShardedDataParallel(Module):
         for name in [name for name in state_dict if not name.startswith(prefix + _WRAPPED)]:
             state_dict[prefix + _WRAPPED + name.removeprefix(prefix)] = state_dict.pop(name)
         super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
-
-    @staticmethod
-    def optim_state_dict(
-        model: Module,
-        optim: Optimizer,
-        optim_state_dict: Mapping[str, Any] | None = None,
-        group: ProcessGroup | None = None,
-    ) -> dict[str, Any]:
-        """The optimizer's state by names of parameters, as `set_state_dict_type` said. Collective."""
-        if optim_state_dict is not None:
-            raise NotImplementedError("optim_state_dict: the state is the optimizer's own; pass None")
-        settings = FullyShardedDataParallel.get_state_dict_type(model)
-        full = settings.state_dict_type is StateDictType.FULL_STATE_DICT
-        state = get_optimizer_state_dict(model, optim, options=StateDictOptions(full_state_dict=full))
-        if settings.optim_state_dict_config.offload_to_cpu:
-            state = tree_map_only(Tensor, lambda t: t.cpu(), state)
-        alone = getattr(settings.optim_state_dict_config, "rank0_only", False)
-        return {} if alone and get_rank() else state
-
-    @staticmethod
-    def optim_state_dict_to_load(
-        model: Module,
-        optim: Optimizer,
-        optim_state_dict: Mapping[str, Any],
-        is_named_optimizer: bool = False,
-        load_directly: bool = False,
-        group: ProcessGroup | None = None,
-    ) -> dict[str, Any]:
-        """What `optim.load_state_dict` takes, of what `optim_state_dict` gave on any number of ranks."""
-        state = numbered_state_dict(model, optim, optim_state_dict)
-        if load_directly:
-            optim.load_state_dict(state)
-        return state
 
 
 def _unless_sharded(part: Module, shard: Callable[[Module], None]) -> None:
