@@ -190,21 +190,6 @@ def test_an_object_that_contains_itself_is_refused(tmp_path):
         save(loop, tmp_path / "file.safetensors")
 
 
-def test_any_changed_missing_or_added_byte_is_noticed(tmp_path):
-    path = tmp_path / "file.safetensors"
-    save({"weight": ddpgrad.tensor([1.0, -2.0]), "step": (3, "x")}, path)
-    whole = path.read_bytes()
-    damaged = [whole[:i] + bytes([byte ^ 1 << i % 8]) + whole[i + 1 :] for i, byte in enumerate(whole)]
-    damaged += [whole[:i] for i in range(len(whole))]
-    damaged += [whole + b"\0", b"\xff" * 8 + whole[8:]]
-    for data in damaged:
-        path.write_bytes(data)
-        with pytest.raises(CheckpointError, match=r"file\.safetensors"):
-            load(path)
-    path.write_bytes(whole)
-    assert load(path)["step"] == (3, "x")
-
-
 def test_a_foreign_file_is_refused(tmp_path):
     safetensors = pytest.importorskip("safetensors.numpy")
     path = tmp_path / "foreign.safetensors"
