@@ -5,10 +5,9 @@ import warnings
 import numpy as np
 import pytest
 import torch
+from both import LIBRARIES, agree
 
 import ddpgrad
-
-LIBRARIES = (torch, ddpgrad)
 
 rng = np.random.default_rng(1)
 A, B = rng.uniform(0.5, 3.0, (2, 2, 4))
@@ -40,30 +39,20 @@ def numpy(x):
 def test_divergences_of_all_pairs(p_name):
     """Values, and gradients to the parameters of q where values are finite."""
     compared = 0
-    for q_name, make in KINDS.items():
-        found = []
-        for library in LIBRARIES:
+    for make in KINDS.values():
+
+        def program(library, make=make):
             given = [library.tensor(x, requires_grad=True) for x in (*A, *B)]
             p, q = (KINDS[p_name](library.distributions, *given[:2]), make(library.distributions, *given[2:]))
             try:
-                kl = library.distributions.kl_divergence(p, q)
+                kl = library.distributions.kl_divergence(p, q).expand(4)
             except NotImplementedError:
-                found.append(None)
-                continue
-            slopes = []
-            if kl.requires_grad and bool(kl.isfinite().all()):
-                slopes = library.autograd.grad(kl.sum(), given[2:], allow_unused=True)
-            found.append((numpy(kl), [np.zeros(1) if s is None else numpy(s) for s in slopes]))
-        theirs, ours = found
-        if theirs is None:
-            assert ours is None, f"KL({p_name}, {q_name}) is one that PyTorch does not know"
-            continue
-        compared += 1
-        assert ours is not None, f"KL({p_name}, {q_name})"
-        values = np.broadcast_to(theirs[0], ours[0].shape)
-        np.testing.assert_allclose(ours[0], values, rtol=1e-7, atol=1e-9, err_msg=f"{p_name}, {q_name}")
-        for mine, expected in zip(ours[1], theirs[1], strict=True):
-            np.testing.assert_allclose(mine, expected, rtol=1e-6, atol=1e-9, err_msg=f"{p_name}, {q_name}")
+                return None
+            finite = kl.requires_grad and bool(kl.isfinite().all())
+            slopes = library.autograd.grad(kl.sum(), given[2:], allow_unused=True) if finite else ()
+            return kl, [library.zeros(1) if s is None else s for s in slopes]
+
+        compared += agree(program) is not None
     assert compared
 
 
@@ -72,8 +61,8 @@ def test_divergences_of_all_pairs(p_name):
 )
 def test_exponential_families_by_their_normalizer(name):
     """The entropy and the divergence that the gradient of the log normalizer gives."""
-    found = []
-    for library in LIBRARIES:
+
+    def program(library):
         d = library.distributions
         p, q = (KINDS[name](d, library.tensor(a), library.tensor(b)) for a, b in (A, B))
         assert isinstance(p, d.ExponentialFamily)
@@ -82,9 +71,9 @@ def test_exponential_families_by_their_normalizer(name):
             outs.append(d.ExponentialFamily.entropy(p))
         except NotImplementedError:
             assert name in ("Beta", "Poisson")
-        found.append([numpy(out) for out in outs])
-    for theirs, ours in zip(*found, strict=True):
-        np.testing.assert_allclose(ours, theirs, rtol=1e-7, atol=1e-9)
+        return outs
+
+    agree(program, 1e-7)
 
 
 def test_divergences_of_wishart_distributions():
@@ -143,12 +132,13 @@ def c_bounds(c):
 @pytest.mark.parametrize("name", CONSTRAINTS)
 def test_constraints(name):
     make, given = CONSTRAINTS[name]
-    theirs, ours = (make(library.distributions.constraints) for library in LIBRARIES)
-    expected, found = theirs.check(torch.tensor(given)), ours.check(ddpgrad.tensor(given))
-    np.testing.assert_array_equal(numpy(found), numpy(expected))
-    assert (ours.event_dim, ours.is_discrete) == (theirs.event_dim, theirs.is_discrete)
-    if name != "mixture":
-        assert repr(ours) == repr(theirs)
+
+    def program(library):
+        made = make(library.distributions.constraints)
+        told = "" if name == "mixture" else repr(made)
+        return made.check(library.tensor(given)), made.event_dim, made.is_discrete, told
+
+    agree(program)
 
 
 REGISTERED = [name for name in CONSTRAINTS if name not in ("mixture", "one indefinite")]
@@ -157,28 +147,21 @@ REGISTERED = [name for name in CONSTRAINTS if name not in ("mixture", "one indef
 @pytest.mark.parametrize("registry", ["biject_to", "transform_to"])
 @pytest.mark.parametrize("name", REGISTERED)
 def test_transforms_for_constraints(registry, name):
-    found = []
-    for library in LIBRARIES:
+    def program(library):
         constraint = CONSTRAINTS[name][0](library.distributions.constraints)
         try:
             transform = getattr(library.distributions, registry)(constraint)
         except NotImplementedError as e:
-            found.append(str(e))
-            continue
+            return str(e)
         shape = {"cat": (7,), "stack": (3, 2), "corr_cholesky": (5, 6)}.get(name, (4, 4))
         x = library.tensor(np.random.default_rng(2).normal(size=shape), requires_grad=True)
         y = transform(x)
         outs = [y, transform.inv(y)]
         if transform.bijective and name != "stack":
             outs.append(transform.log_abs_det_jacobian(x, y))
-        outs.append(library.autograd.grad(sum(out.sin().sum() for out in outs), x)[0])
-        found.append([numpy(out) for out in outs])
-    theirs, ours = found
-    if isinstance(theirs, str):
-        assert ours == theirs
-        return
-    for expected, mine in zip(theirs, ours, strict=True):
-        np.testing.assert_allclose(mine, expected, rtol=1e-8, atol=1e-9)
+        return *outs, library.autograd.grad(sum(out.sin().sum() for out in outs), x)[0]
+
+    agree(program, 1e-8)
 
 
 def test_registries_of_ones_own():
@@ -220,24 +203,21 @@ def test_registries_of_ones_own():
     ],
 )  # fmt: skip
 def test_transforms(make, given):
-    found = []
-    for library in LIBRARIES:
+    def program(library):
         transform, x = make(library.distributions), library.tensor(given)
         y = transform(x)
-        outs = [
+        logs = transform.log_abs_det_jacobian(x, y), transform.inv.log_abs_det_jacobian(y, x)
+        shapes = transform.forward_shape(x.shape), transform.inverse_shape(y.shape)
+        return (
             y,
             transform.inv(y),
-            transform.log_abs_det_jacobian(x, y),
-            transform.inv.log_abs_det_jacobian(y, x),
-        ]
-        shapes = tuple(transform.forward_shape(x.shape)), tuple(transform.inverse_shape(y.shape))
-        found.append(
-            ([numpy(out) for out in outs], transform.bijective, transform.inv.inv is transform, shapes)
+            logs,
+            transform.bijective,
+            transform.inv.inv is transform,
+            *map(tuple, shapes),
         )
-    (theirs, *rest), (ours, *own) = found
-    assert own == rest
-    for expected, mine in zip(theirs, ours, strict=True):
-        np.testing.assert_allclose(mine, expected, rtol=1e-9, atol=1e-12)
+
+    agree(program, 1e-9)
 
 
 @pytest.mark.parametrize("diag", range(-4, 4))
@@ -336,19 +316,18 @@ def test_draws_have_gradients_of_zero_to_their_parameters():
 def test_generalized_pareto(k):
     """In float32, the only type in which PyTorch's computes; and that its functions belong together, in float64."""
     loc, scale, u = A[0], B[0], np.array([0.1, 0.4, 0.6, 0.9])
-    found = []
-    for library in LIBRARIES:
+
+    def program(library):
         given = [library.tensor(x.astype("f4"), requires_grad=True) for x in (loc, scale)]
         p = library.distributions.GeneralizedPareto(*given, k)
         x = p.icdf(library.tensor(u.astype("f4")))
         outs = [x, p.mean, p.variance, p.entropy(), p.mode, p.support.upper_bound]
         outs += [f(x) for f in (p.cdf, p.log_cdf, p.log_survival_function, p.log_prob)]
-        library.manual_seed(3)
-        outs.append(p.rsample((2,)))
+        outs = [*library.broadcast_tensors(*outs), p.rsample((2,))]
         finite = [out.sum() for out in outs if bool(out.isfinite().all())]
-        found.append([numpy(out) for out in (*outs, *library.autograd.grad(sum(finite), given))])
-    for theirs, ours in zip(*found, strict=True):
-        np.testing.assert_allclose(ours, np.broadcast_to(theirs, ours.shape), rtol=2e-5, atol=1e-6)
+        return outs, library.autograd.grad(sum(finite), given)
+
+    agree(program, 2e-5, seed=3)
     p = ddpgrad.distributions.GeneralizedPareto(ddpgrad.tensor(loc), ddpgrad.tensor(scale), k)
     x = p.icdf(ddpgrad.tensor(u)).requires_grad_()
     np.testing.assert_allclose(numpy(p.cdf(x)), u, rtol=1e-12)
