@@ -1,14 +1,14 @@
 """Distributions against PyTorch's: draws of one seed, densities, moments, entropies, divergences, and their gradients."""
 
+from functools import partial
 from importlib import import_module
 
 import numpy as np
 import pytest
 import torch
+from both import LIBRARIES, agree
 
 import ddpgrad
-
-LIBRARIES = (torch, ddpgrad)
 
 rng = np.random.default_rng(0)
 LOC = rng.normal(size=(3, 4))
@@ -126,34 +126,26 @@ def numpy(x):
 def gradients(library, out, parameters):
     """Of the sum of sines, so that no gradient is the same everywhere."""
     found = library.autograd.grad(out.sin().sum(), parameters, allow_unused=True)
-    return [
-        np.zeros(tuple(p.shape)) if g is None else numpy(g) for g, p in zip(found, parameters, strict=True)
-    ]
+    return [p * 0 if g is None else g for g, p in zip(found, parameters, strict=True)]
 
 
 def same(name, compute, rtol=1e-9):
-    """compute(library, p, parameters) gives one tensor, or None where the library does not know it: equal in both."""
-    found = []
-    for library in LIBRARIES:
-        library.manual_seed(3)
+    """compute(library, p) gives one tensor, or NotImplementedError: equal in both, and so are its gradients."""
+
+    def values(library):
         p, parameters = made(library, name)
         try:
-            out = compute(library, p)
+            return compute(library, p), parameters
         except NotImplementedError:
-            found.append(None)
-            continue
-        slopes = gradients(library, out, parameters) if out.requires_grad else []
-        found.append((numpy(out), slopes))
-    theirs, ours = found
-    if theirs is None:
+            return None
+
+    def slopes(library):
+        out, parameters = values(library)
+        return gradients(library, out, parameters) if out.requires_grad else []
+
+    if agree(values, OF_VALUES.get(name, 1e-9), seed=3) is None:
         pytest.skip(f"PyTorch's {name} does not have it")
-    assert ours is not None, f"{name}: PyTorch has it"
-    assert ours[0].dtype == theirs[0].dtype
-    rtol = max(rtol, OF_GRADIENTS.get(name, 0.0))
-    np.testing.assert_allclose(ours[0], theirs[0], rtol=OF_VALUES.get(name, 1e-9), atol=1e-12)
-    assert len(ours[1]) == len(theirs[1])
-    for mine, expected in zip(ours[1], theirs[1], strict=True):
-        np.testing.assert_allclose(mine, expected, rtol=rtol, atol=1e-12 if rtol < 1e-6 else rtol)
+    agree(slopes, max(rtol, OF_GRADIENTS.get(name, 0.0)), seed=3)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -230,7 +222,7 @@ def test_shapes_and_printing(name):
 
 
 def test_users_own_distributions_and_rules():
-    def run(t):
+    def program(t):
         class Shifted(t.distributions.Normal):
             def log_probs(self, value):
                 return super().log_prob(value).sum(-1, keepdim=True)
@@ -241,33 +233,28 @@ def test_users_own_distributions_and_rules():
 
         p = Shifted(t.tensor(LOC), t.tensor(POSITIVE))
         q = t.distributions.Normal(t.tensor(-LOC), t.tensor(OTHER))
-        return (
-            p.log_probs(t.tensor(OTHER)),
-            t.distributions.kl_divergence(p, q),
-            t.distributions.kl_divergence(q, p),
-        )
+        divergences = t.distributions.kl_divergence(p, q), t.distributions.kl_divergence(q, p)
+        return p.log_probs(t.tensor(OTHER)), divergences
 
-    for theirs, ours in zip(run(torch), run(ddpgrad), strict=True):
-        np.testing.assert_allclose(numpy(ours), numpy(theirs), rtol=1e-12)
+    agree(program, 1e-12)
 
 
 @pytest.mark.parametrize("which", ["covariance_matrix", "precision_matrix", "scale_tril"])
 def test_wishart(which):
     """Draws are those of PyTorch's decomposition: its `rsample` draws again what is fine, since it asks the wrong way round."""
-    found = []
-    for library in LIBRARIES:
-        library.manual_seed(3)
+
+    def program(library, sloped=False):
         matrix = library.tensor(TRIL if which == "scale_tril" else COVARIANCE, requires_grad=True)
         df = library.tensor(POSITIVE[:, 0] + 5, requires_grad=True)
         p = library.distributions.Wishart(df, **{which: matrix}).expand((2, 3))
         draw = p._bartlett_sampling if library is torch else p.rsample
         outs = [p.log_prob(library.tensor(COVARIANCE)), p.entropy(), p.mean, p.variance, draw((2,))]
-        mode = library.distributions.Wishart(df, **{which: matrix}).mode
-        slopes = gradients(library, sum(out.sum() for out in outs), [df, matrix])
-        found.append(([numpy(mode), *map(numpy, outs)], slopes))
-    for part, rtol in ((0, 1e-9), (1, ROUGH["Chi2"])):
-        for theirs, ours in zip(found[0][part], found[1][part], strict=True):
-            np.testing.assert_allclose(ours, theirs, rtol=rtol, atol=1e-9)
+        if sloped:
+            return gradients(library, sum(out.sum() for out in outs), [df, matrix])
+        return library.distributions.Wishart(df, **{which: matrix}).mode, outs
+
+    agree(program, 1e-9, seed=3)
+    agree(partial(program, sloped=True), ROUGH["Chi2"], seed=3)
     with pytest.raises(ValueError, match="greater than ndim - 1 = 3"):
         ddpgrad.distributions.Wishart(2.5, ddpgrad.tensor(COVARIANCE))
 
@@ -285,15 +272,16 @@ def test_classes_are_on_the_pages_where_pytorch_has_them():
 @pytest.mark.parametrize("name", ["MultivariateNormal", "Wishart"])
 def test_the_factor_of_a_matrix_is_kept_without_the_batch(name, given):
     """Libraries read it by PyTorch's name."""
-    found = []
-    for library in (torch, ddpgrad):
+
+    def program(library):
         matrix = library.eye(2) + 0.5 * library.ones(2, 2).tril()
         matrix = matrix if given == "scale_tril" else matrix @ matrix.T
         first = library.zeros(3, 2) if name == "MultivariateNormal" else library.tensor([3.0, 4.0, 5.0])
         made = getattr(library.distributions, name)(first, **{given: matrix})
         assert made._unbroadcasted_scale_tril.shape == (2, 2)
         assert made.expand((4, 3)).scale_tril.shape == (4, 3, 2, 2)
-        found.append([made._unbroadcasted_scale_tril.tolist(), made.scale_tril[0].tolist()])
-        with pytest.raises((torch.linalg.LinAlgError, ddpgrad.linalg.LinAlgError)):
-            made = type(made)(first, covariance_matrix=-matrix, validate_args=False)
-    np.testing.assert_allclose(found[1], found[0], rtol=1e-6)
+        with pytest.raises(library.linalg.LinAlgError):
+            type(made)(first, covariance_matrix=-matrix, validate_args=False)
+        return made._unbroadcasted_scale_tril, made.scale_tril[0]
+
+    agree(program)
