@@ -2,12 +2,14 @@
 
 import os
 import queue
+import random
 import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import ddpgrad as torch
@@ -145,6 +147,53 @@ def test_what_is_global_in_pytorch_is_each_ranks_own():
     for rank, (_, drawn) in enumerate(results):
         torch.manual_seed(rank)
         assert drawn == [torch.rand(1).item(), torch.rand(1).item()]
+
+
+def draws(wait=lambda: None):
+    """Numbers of `random` and `numpy.random`, by some of the ways to them."""
+    found = []
+
+    def draw_beside():
+        found.append(random.gauss(0, 1))
+
+    for _ in range(2):
+        wait()
+        found += [random.random(), np.random.rand(), np.random.ranf(), np.random.mtrand._rand.randn()]
+        helper = threading.Thread(target=draw_beside)
+        helper.start()
+        helper.join()
+    return found
+
+
+def test_each_rank_draws_numbers_of_its_own():
+    """As a process of its own would, also where ranks draw in turn and in threads."""
+
+    def seed(rank):
+        random.seed(rank)
+        np.random.seed(rank)
+
+    def program():
+        dist.init_process_group()
+        seed(dist.get_rank())
+        return draws(dist.barrier)
+
+    shared = dist.simulate(program, 3)
+    assert random.random.__self__ is random._inst and np.random.rand.__self__ is np.random.mtrand._rand
+    for rank, drawn in enumerate(shared):
+        seed(rank)
+        assert drawn == draws()
+
+
+def test_ranks_that_seed_nothing_draw_different_numbers():
+    def drawn():
+        random.seed(1)
+        np.random.seed(1)
+        return dist.simulate(draws, 3)
+
+    first = drawn()
+    assert first == drawn() and len(set(map(tuple, first))) == 3
+    with pytest.raises(AttributeError, match="module 'random' has no attribute 'absent'"):
+        dist.simulate(lambda: random.absent, 2)
 
 
 def test_many_ranks_of_a_small_model():

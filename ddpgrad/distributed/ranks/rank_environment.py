@@ -1,8 +1,8 @@
-"""The environment of each rank where several share a process: variables, threads, breakpoints, modules.
+"""The environment of each rank where several share a process: variables, threads, breakpoints, generators, modules.
 
 Each rank finds RANK, LOCAL_RANK, WORLD_SIZE and LOCAL_WORLD_SIZE of its own in the environment,
-threads that it starts act for it, and modules that lie beside its program are imported for it
-alone. Everything else of the process (installed modules, the rest of the environment, the
+threads that it starts act for it, `random` and `numpy.random` draw from generators of its own, and
+modules that lie beside its program are imported for it alone. Everything else of the process (installed modules, the rest of the environment, the
 working folder, files) is shared by its ranks, as it is by the threads of any program.
 """
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import os
+import random
 import sys
 import threading
 from collections.abc import Callable, Iterator, MutableMapping, Sequence
@@ -17,6 +18,9 @@ from contextlib import contextmanager
 from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 from typing import Any
+
+import numpy as np
+from numpy.random import mtrand
 
 from ...core import environment, rank_local
 from ...core.errors import DistributedError
@@ -41,9 +45,14 @@ def shared_process() -> Iterator[None]:
         _users += 1
         if _users == 1:
             before = environment.replace(RankVariables(environment.mapping()))
-            _undo[:] = [before, threading.Thread.start, *(getattr(kind, name) for kind, name in _WAITS)]
+            _undo[:] = [
+                before,
+                threading.Thread.start,
+                _Generators(),
+                *(getattr(kind, name) for kind, name in _WAITS),
+            ]
             threading.Thread.start = _start_for_rank  # type: ignore[method-assign]
-            for (kind, name), wait in zip(_WAITS, _undo[2:], strict=True):
+            for (kind, name), wait in zip(_WAITS, _undo[3:], strict=True):
                 setattr(kind, name, _letting_others_run(wait))
     try:
         yield
@@ -51,10 +60,68 @@ def shared_process() -> Iterator[None]:
         with _lock:
             _users -= 1
             if _users == 0:
-                before, threading.Thread.start, *waits = _undo
+                before, threading.Thread.start, generators, *waits = _undo
+                generators.remove()
                 environment.replace(before)
                 for (kind, name), wait in zip(_WAITS, waits, strict=True):
                     setattr(kind, name, wait)
+
+
+class _Generators:
+    """`random` and `numpy.random`, until `remove`: their functions are those of a generator of the calling rank's own.
+
+    The first rank of the process has the generators of the process, and the seeds of the others follow from those. Modules
+    ask for what they lack themselves by `__getattr__`, so ranks that take turns pay nothing for it.
+    """
+
+    def __init__(self) -> None:
+        process: tuple[random.Random, np.random.RandomState] = random._inst, mtrand._rand
+        next_draw = random.Random()
+        next_draw.setstate(random.getstate())
+        seed = next_draw.getrandbits(32)
+
+        def own() -> tuple[random.Random, np.random.RandomState]:
+            me: Any = rank_local.bound()
+            if me is None or me.rank == me.launch.ranks.start:
+                return process
+            return random.Random(seed + me.rank), np.random.RandomState((seed + me.rank) % (1 << 32))
+
+        generators = rank_local.RankLocal(own)
+        self._taken: list[tuple[ModuleType, dict[str, Any]]] = []
+        for module, place in ((random, 0), (np.random, 1), (mtrand, 1)):
+            held = process[place]
+            taken = {name: value for name, value in vars(module).items() if _belongs(value, held)}
+            if module is np.random:
+                taken |= {name: getattr(module, name) for name in _RAND}
+            self._taken.append((module, taken))
+            vars(module)["__getattr__"] = functools.partial(
+                _of_rank, generators, module.__name__, place, taken
+            )
+            for name in taken:
+                del vars(module)[name]
+
+    def remove(self) -> None:
+        for module, taken in self._taken:
+            vars(module).update(taken)
+            del vars(module)["__getattr__"]
+
+
+# Functions of NumPy that look for the generator themselves, and what they call.
+_RAND = {"seed": "seed", "ranf": "random_sample", "sample": "random_sample"}
+
+
+def _belongs(value: Any, generator: Any) -> bool:
+    return value is generator or getattr(value, "__self__", None) is generator
+
+
+def _of_rank(
+    generators: rank_local.RankLocal[Any], module: str, place: int, taken: dict[str, Any], name: str
+) -> Any:
+    """What the attribute `name` of `module` is to the calling rank."""
+    if name not in taken:
+        raise AttributeError(f"module {module!r} has no attribute {name!r}")
+    own = generators.get()[place]
+    return own if name in ("_inst", "_rand") else getattr(own, _RAND.get(name, name) if place else name)
 
 
 class RankVariables(MutableMapping[str, str]):
