@@ -50,3 +50,22 @@ def test_trigamma_is_right_on_both_sides_of_its_poles(dtype, digits):
 def test_places_of_triangles(row: int, col: int, offset: int):
     for ours, theirs in ((torch.tril_indices, np.tril_indices), (torch.triu_indices, np.triu_indices)):
         assert ours(row, col, offset).tolist() == [x.tolist() for x in theirs(row, offset, col)]
+
+
+@pytest.mark.parametrize(("dtype", "digits"), [(np.float32, 3e-7), (np.float64, 1e-15)])
+def test_logaddexp_of_every_pair_of_odd_numbers(dtype, digits):
+    odd = np.array([0, 1, -1, 1e-3, 30, -30, 1e30, -1e30, np.inf, -np.inf, np.nan], dtype)
+    x, y = (np.ascontiguousarray(np.tile(side.ravel(), 3)) for side in np.meshgrid(odd, odd))
+    found = torch.logaddexp(torch.tensor(x), torch.tensor(y)).numpy()
+    np.testing.assert_allclose(found, np.logaddexp(x, y), rtol=digits, atol=digits)
+
+
+@pytest.mark.parametrize("shape", [(3,), (40, 130), (7, 11, 130), (5000,)])
+def test_norms_of_all_and_of_the_last_dimensions(shape):
+    x = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+    exact = np.square(x.astype(np.float64))
+    for t in (torch.tensor(x), torch.tensor(x.T.copy()).permute(*reversed(range(x.ndim)))):
+        assert t.norm().item() == pytest.approx(np.sqrt(exact.sum()), rel=3e-7)
+        rows = torch.linalg.vector_norm(t, dim=-1, keepdim=True).numpy()
+        np.testing.assert_allclose(rows, np.sqrt(exact.sum(-1, keepdims=True)), rtol=3e-7)
+    assert np.isnan(torch.full((5000,), float("nan")).norm().item())

@@ -196,13 +196,16 @@ _READ: dict[int, Any] = {
 
 
 @register_jitable
-def _gather(source, step, size, buffer, kind):
-    """Fill a block with `size` elements, and with the first of them behind."""
+def _block(source, step, size, width, buffer, kind):
+    """Where a block begins with `size` elements: there, or in a buffer that is filled, with the first of them behind."""
+    if step == width and size == _BLOCK:
+        return source
     row = pointer(buffer, kind(0))
     for i in range(size):
         row[i] = _number(source + i * step, kind)
     for i in range(size, _BLOCK):
         row[i] = row[0]
+    return buffer
 
 
 @register_jitable
@@ -224,10 +227,10 @@ def _over_one(element, kind, read):
         for i in range(whole):
             out[i] = element(x[i], *options)
         buffers = _buffers()
-        x, out = pointer(buffers, kind(0)), pointer(buffers + room, kind(0))
+        out = pointer(buffers + room, kind(0))
         for first in range(whole, count, _BLOCK):
             size = min(_BLOCK, count - first)
-            _gather(args[0] + first * step, step, size, buffers, kind)
+            x = pointer(_block(args[0] + first * step, step, size, width, buffers, kind), kind(0))
             for i in range(_BLOCK):
                 out[i] = element(x[i], *options)
             _scatter(buffers + room, size, args[last] + first * step_out, step_out, kind)
@@ -248,12 +251,11 @@ def _over_pairs(element, kind, read):
         for i in range(whole):
             out[i] = element(g[i], x[i], *options)
         buffers = _buffers()
-        g, x = pointer(buffers, kind(0)), pointer(buffers + room, kind(0))
         out = pointer(buffers + 2 * room, kind(0))
         for first in range(whole, count, _BLOCK):
             size = min(_BLOCK, count - first)
-            _gather(args[0] + first * step_g, step_g, size, buffers, kind)
-            _gather(args[1] + first * step, step, size, buffers + room, kind)
+            g = pointer(_block(args[0] + first * step_g, step_g, size, width, buffers, kind), kind(0))
+            x = pointer(_block(args[1] + first * step, step, size, width, buffers + room, kind), kind(0))
             for i in range(_BLOCK):
                 out[i] = element(g[i], x[i], *options)
             _scatter(buffers + 2 * room, size, args[last] + first * step_out, step_out, kind)

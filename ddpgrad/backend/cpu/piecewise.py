@@ -82,6 +82,13 @@ def leaky_relu_backward(g: Array, input: Array, negative_slope: float) -> Array:
     return of_elements(_leaky_relu_backward, g, input, options=(negative_slope,))
 
 
+def prelu_kernel(input: Array, weight: Array) -> Array:
+    """x where positive, else x * weight, of which there is one or one for each channel."""
+    if weight.size == 1 and weight.dtype == input.dtype:
+        return of_elements(_leaky_relu, input, options=(weight.item(),))
+    return of_elements(_prelu, input, weight)
+
+
 def scaled_elu(input: Array, alpha: float, scale: float, input_scale: float) -> Array:
     """scale times x where positive, else times alpha * (exp(x * input_scale) - 1)."""
     return of_elements(_scaled_elu, input, options=(alpha, scale, input_scale))
@@ -236,6 +243,10 @@ def _silu_backward(g, x):
 
 
 def _leaky_relu(x, slope):
+    return where(x > 0, x, x * slope)
+
+
+def _prelu(x, slope):  # of two arrays, which a ufunc of `_leaky_relu` is not
     return where(x > 0, x, x * slope)
 
 

@@ -141,6 +141,27 @@ def std(
     return NotImplemented if spread is NotImplemented else np.sqrt(spread)
 
 
+def vector_norm(x: np.ndarray, ord: float, dim: tuple[int, ...], keepdim: bool = False) -> np.ndarray:
+    """The Euclidean norm over `dim`, where that is all dimensions or the last ones, and elements lie one after another."""
+    if ord != 2 or not x.size or not compiled_for(x):
+        return NotImplemented
+    dims = _dims(dim, x.ndim)
+    if len(dims) == x.ndim and x.flags.forc:
+        flat = x.ravel("K")
+        if x.size < _WORTH_IT:
+            total = np.sqrt(flat.dot(flat), out=np.empty((), x.dtype))
+        else:
+            total = np.empty(1, x.dtype)
+            _norms(flat[None], total)
+        return total.reshape((1,) * x.ndim if keepdim else ())
+    split = _split(x.shape, dims) if x.flags.c_contiguous else None
+    if split is None or split[0] != 1 or x.size < _WORTH_IT:
+        return NotImplemented
+    out = np.empty(split[1], x.dtype)
+    _norms(x.reshape(split[1:]), out)
+    return out.reshape(_shape(x.shape, dims, keepdim))
+
+
 def amax(input: np.ndarray, dim: int | tuple[int, ...] | None = None, keepdim: bool = False) -> np.ndarray:
     """The largest element over `dim`, NaN where there is one."""
     # Without the questions that the method asks first.
@@ -241,6 +262,21 @@ def _extremes(x, largest, out):
             key = k if k > key else key
             nan |= value != value
         out[i] = x.dtype.type(np.nan) if nan else turn * from_ordered(key)
+
+
+@shared("x", "out")
+@kernel
+def _norms(x, out):
+    number = out.dtype.type
+    for i in range(x.shape[0]):
+        total = 0.0
+        for start in range(0, x.shape[1], _BLOCK):
+            block = x[i, start : start + _BLOCK]
+            part = number(0)
+            for k in range(block.size):
+                part += block[k] * block[k]
+            total += part
+        out[i] = number(math.sqrt(total))
 
 
 @kernel

@@ -17,7 +17,7 @@ from .element_loops import of_elements
 from .normals import log_of_normal
 from .numbers import where
 from .threads import shared
-from .vectormath import _INLINED, _of_double, compiled_for, kernel, normal
+from .vectormath import _INLINED, _of_double, compiled_for, exp_of_negative, kernel, log1p_of_fraction, normal
 
 Array = np.ndarray[Any, Any]
 
@@ -90,6 +90,11 @@ def _of_double_elements(loop: Any, input: Array) -> Array:
     out, flat, vectors = beside(input.dtype, input)
     loop(*vectors, flat)
     return out
+
+
+def logaddexp(input: Array, other: Array) -> Array:
+    """log(exp(input) + exp(other)) without overflow."""
+    return of_elements(_logaddexp, input, other)
 
 
 def hypot(input: Array, other: Array) -> Array:
@@ -233,6 +238,13 @@ _rsqrt.__dict__["fastmath"] = False
 
 def _frac(x):
     return x - whole(x)
+
+
+def _logaddexp(x, y):
+    top = where(x > y, x, y)
+    total = top + log1p_of_fraction(exp_of_negative(-abs(x - y)))
+    # Infinities that are equal have no difference; a nan is neither larger nor smaller.
+    return where(x == y, x + type(x)(math.log(2)), total)
 
 
 def _near_and_far(near: Any, far: Any) -> Any:

@@ -45,7 +45,7 @@ BY_ELEMENT = frozenset([
     "neg", "abs", "square", "sign", "floor", "ceil", "trunc", "rint", "frac", "isnan", "isinf", "isfinite", "isposinf",
     "isneginf", "signbit", "logical_not", "logical_and", "logical_or", "logical_xor", "nan_to_num", "frexp", "clone",
     "heaviside", "conj", "real", "imag", "sgn", "complex", "round", "hardtanh",
-    "masked_fill", "relu", "leaky_relu", "elu", "selu", "softplus", "hardshrink", "softshrink", "threshold",
+    "masked_fill", "relu", "leaky_relu", "prelu_kernel", "elu", "selu", "softplus", "hardshrink", "softshrink", "threshold",
     "hardsigmoid", "hardswish", "celu", "mish", "gelu", "silu", "huber", "alias", "bernoulli_loss", "dropout_backward",
     "sigmoid_backward", "square_backward", "clamp_backward", "hardtanh_backward", "relu_backward",
     "leaky_relu_backward", "scaled_elu", "scaled_elu_backward", "softplus_backward", "shrink_backward",

@@ -56,6 +56,7 @@ CONVERTERS.update(
         "hardsigmoid": lambda g, s: g.node("HardSigmoid", [s.input], alpha=1 / 6, beta=0.5),
         "leaky_relu": lambda g, s: g.node("LeakyRelu", [s.input], alpha=float(s.negative_slope)),
         "ne": lambda g, s: g.node("Not", [g.node("Equal", operands(g, s, "input", "other"))]),
+        "prelu_kernel": lambda g, s: g.node("PRelu", operands(g, s, "input", "weight")),
         "rsqrt": lambda g, s: g.node("Reciprocal", [g.node("Sqrt", [s.input])]),
         "where": lambda g, s: g.node("Where", [s.condition, *operands(g, s, "input", "other")]),
     }

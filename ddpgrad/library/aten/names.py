@@ -256,6 +256,7 @@ TABLE: dict[str, Maker] = {
     "clone": lambda x, order: Call("clone", (x,), {} if order is None else {"memory_format": order}),
     "addcmul": lambda x, a, b, v: Call("addcmul", (x, a, b), {} if v == 1 else {"value": v}),
     "addcdiv": lambda x, a, b, v: Call("addcdiv", (x, a, b), {} if v == 1 else {"value": v}),
+    "prelu_kernel": _with("_prelu_kernel"),
     "polygamma": lambda x, n: Call("polygamma", (n, x)),
     "gelu": lambda x, kind: Call("gelu", (x,), {} if kind == "none" else {"approximate": kind}),
     "selu": lambda x: Call("elu", (x, 1.6732632423543772, 1.0507009873554805)),

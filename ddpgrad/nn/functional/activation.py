@@ -5,13 +5,14 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from ... import Tensor, argmax, empty_like, float64, from_numpy, log, ones_like, reshape, scatter, tanh, where
+from ... import Tensor, argmax, empty_like, float64, from_numpy, log, ones_like, reshape, scatter, tanh
 from ...core.errors import warn_program
 from ...ops.dispatch.inplace import inplace, takes_inplace
 from ...ops.dispatch.node import guarded
 from ...ops.dispatch.tensor_function import takes_out
 from ...ops.elementwise import activation, unary
 from ...ops.elementwise.activation import leaky_relu, softplus
+from ...ops.elementwise.bitwise import prelu_kernel
 from ...random import rank_generator
 
 
@@ -61,7 +62,7 @@ def prelu(input: Tensor, weight: Tensor) -> Tensor:
         weight = reshape(weight, (-1,) + (1,) * max(input.ndim - 2, 0))
     elif not input.ndim:
         weight = reshape(weight, ())
-    return guarded(where(input > 0, input, input * weight), input, weight)
+    return prelu_kernel(input, weight)
 
 
 @takes_inplace

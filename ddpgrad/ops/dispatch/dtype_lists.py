@@ -42,14 +42,14 @@ REFUSED_BY_FUNCTIONS = _by_name({
 
 REFUSED_BY_LAYERS = _by_name({
     "i": "multi_margin_loss multilabel_margin_loss soft_margin_loss unfold",
-    "bi": "prelu rrelu",
+    "bi": "rrelu",
     "c": "adaptive_avg_pool1d adaptive_avg_pool3d avg_pool1d avg_pool2d avg_pool3d cosine_similarity "
     "fractional_max_pool2d fractional_max_pool3d upsample_bilinear",
     "bc": "interpolate local_response_norm upsample upsample_nearest",
     "ic": "binary_cross_entropy_with_logits huber_loss kl_div mse_loss multilabel_soft_margin_loss "
     "scaled_dot_product_attention smooth_l1_loss",
     "bic": "adaptive_avg_pool2d adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d batch_norm binary_cross_entropy ctc_loss "
-    "embedding_bag max_unpool1d max_unpool2d max_unpool3d",
+    "embedding_bag max_unpool1d max_unpool2d max_unpool3d prelu",
 })  # fmt: skip
 """Functions of `nn.functional`."""
 

@@ -196,3 +196,17 @@ bitwise_right_shift = _of_bits(
     np.right_shift,
     _shifts,
 )
+
+
+@op(
+    grads={
+        "input": lambda F, g, input, weight: F.where(input > 0, g, g * weight),
+        "weight": lambda F, g, input, weight: F.where(input > 0, F.full_like(input, 0), g * input),
+    },
+    samples=lambda rng: [((rng.uniform(-2, 2, (2, 3)), rng.uniform(0.1, 1, n)), {}) for n in ((1,), (3,))],
+    reference=lambda x, w: np.where(x > 0, x, x * w),
+    method=False,
+)
+def prelu_kernel(F: Any, input: Tensor, weight: Tensor) -> Tensor:
+    """input where positive, else input * weight, which is broadcast."""
+    return F.where(input > 0, input, input * weight)
