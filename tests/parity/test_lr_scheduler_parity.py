@@ -4,10 +4,8 @@ import warnings
 from typing import Any
 
 import pytest
-import torch as oracle
-
-import ddpgrad
-from ddpgrad import nn, optim
+import torch
+from both import agree
 
 SCHEDULES = {
     "lambda": ("LambdaLR", {"lr_lambda": lambda e: min(1.0, (e + 1) / 10) * 0.95**e}),
@@ -37,9 +35,9 @@ SCHEDULES = {
 }  # fmt: skip
 
 
-def _two_groups(stack: Any, package: Any) -> Any:
-    first, second = stack.zeros(2), stack.zeros(3)
-    return [{"params": [package.Parameter(first)]}, {"params": [package.Parameter(second)], "lr": 0.03}]
+def _two_groups(library: Any) -> Any:
+    first, second = (library.nn.Parameter(library.zeros(length)) for length in (2, 3))
+    return [{"params": [first]}, {"params": [second], "lr": 0.03}]
 
 
 @pytest.mark.parametrize("momentum", [False, True], ids=["adam", "sgd"])
@@ -47,48 +45,44 @@ def _two_groups(stack: Any, package: Any) -> Any:
 def test_schedules_like_pytorch(case: str, momentum: bool) -> None:
     name, options = SCHEDULES[case]
 
-    def make(stack: Any, optimizers: Any) -> tuple[Any, Any]:
-        groups = _two_groups(stack, stack.nn if stack is oracle else nn)
-        chosen = optimizers.SGD(groups, lr=0.1, momentum=0.9) if momentum else optimizers.Adam(groups, lr=0.1)
-        kinds = optimizers.swa_utils if name == "SWALR" else optimizers.lr_scheduler
-        return chosen, getattr(kinds, name)(chosen, **options)
+    def program(library: Any) -> Any:
+        optim, groups = library.optim, _two_groups(library)
+        optimizer = optim.SGD(groups, lr=0.1, momentum=0.9) if momentum else optim.Adam(groups, lr=0.1)
+        kinds = optim.swa_utils if name == "SWALR" else optim.lr_scheduler
+        return _course(optimizer, getattr(kinds, name)(optimizer, **options), 40)
 
-    _same_course(make(oracle, oracle.optim), make(ddpgrad, optim), 40)
+    agree(program, 1e-12)
 
 
 def test_combined_schedules_like_pytorch() -> None:
-    def make(stack: Any, optimizers: Any) -> tuple[Any, Any]:
-        chosen = optimizers.SGD(_two_groups(stack, stack.nn if stack is oracle else nn), lr=0.1)
-        kinds = optimizers.lr_scheduler
-        warm = kinds.LinearLR(chosen, start_factor=0.1, total_iters=4)
-        return chosen, kinds.SequentialLR(
-            chosen,
-            [warm, kinds.CosineAnnealingLR(chosen, T_max=10), kinds.ExponentialLR(chosen, 0.9)],
-            [4, 14],
-        )
+    def sequence(library: Any) -> Any:
+        optimizer = library.optim.SGD(_two_groups(library), lr=0.1)
+        kinds = library.optim.lr_scheduler
+        warm = kinds.LinearLR(optimizer, start_factor=0.1, total_iters=4)
+        parts = [warm, kinds.CosineAnnealingLR(optimizer, T_max=10), kinds.ExponentialLR(optimizer, 0.9)]
+        return _course(optimizer, kinds.SequentialLR(optimizer, parts, [4, 14]), 25)
 
-    def chain(stack: Any, optimizers: Any) -> tuple[Any, Any]:
-        chosen = optimizers.SGD(_two_groups(stack, stack.nn if stack is oracle else nn), lr=0.1)
-        kinds = optimizers.lr_scheduler
-        return chosen, kinds.ChainedScheduler(
-            [kinds.ConstantLR(chosen, 0.1, 5), kinds.ExponentialLR(chosen, 0.9)]
-        )
+    def chain(library: Any) -> Any:
+        optimizer = library.optim.SGD(_two_groups(library), lr=0.1)
+        kinds = library.optim.lr_scheduler
+        parts = [kinds.ConstantLR(optimizer, 0.1, 5), kinds.ExponentialLR(optimizer, 0.9)]
+        return _course(optimizer, kinds.ChainedScheduler(parts), 25)
 
-    _same_course(make(oracle, oracle.optim), make(ddpgrad, optim), 25)
-    _same_course(chain(oracle, oracle.optim), chain(ddpgrad, optim), 25)
+    agree(sequence, 1e-12)
+    agree(chain, 1e-12)
 
 
-def _same_course(theirs: Any, ours: Any, epochs: int) -> None:
+def _course(optimizer: Any, schedule: Any, epochs: int) -> list[Any]:
+    course = []
     for _ in range(epochs):
-        for theirs_group, ours_group in zip(theirs[0].param_groups, ours[0].param_groups, strict=True):
-            for key in {"lr", "initial_lr", "momentum", "betas"} & set(theirs_group):
-                assert ours_group[key] == pytest.approx(theirs_group[key], rel=1e-12, abs=1e-15)
-        assert ours[1].get_last_lr() == pytest.approx(theirs[1].get_last_lr(), rel=1e-12, abs=1e-15)
-        for optimizer, schedule in (theirs, ours):
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # PyTorch's SequentialLR warns about its own call
-                optimizer.step()
-                schedule.step()
+        for group in optimizer.param_groups:
+            course.append({key: group.get(key) for key in ("lr", "initial_lr", "momentum", "betas")})
+        course.append(schedule.get_last_lr())
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # PyTorch's SequentialLR warns about its own call
+            optimizer.step()
+            schedule.step()
+    return course
 
 
 @pytest.mark.parametrize(
@@ -101,58 +95,54 @@ def _same_course(theirs: Any, ours: Any, epochs: int) -> None:
     ],
 )
 def test_plateau_like_pytorch(options: dict[str, Any]) -> None:
-    courses = []
-    for stack, optimizers in ((oracle, oracle.optim), (ddpgrad, optim)):
-        chosen = optimizers.SGD(_two_groups(stack, stack.nn if stack is oracle else nn), lr=0.1)
-        schedule = optimizers.lr_scheduler.ReduceLROnPlateau(chosen, **options)
+    def program(library: Any) -> Any:
+        optimizer = library.optim.SGD(_two_groups(library), lr=0.1)
+        schedule = library.optim.lr_scheduler.ReduceLROnPlateau(optimizer, **options)
         course = []
         for epoch in range(30):
             schedule.step(1.0 / (1 + min(epoch, 5)) + 0.01 * (epoch % 2))
             course.append(schedule.get_last_lr())
-        courses.append(course)
-    assert courses[0] == courses[1]
+        return course
+
+    agree(program, 0.0)
 
 
 @pytest.mark.parametrize("name", ["StepLR", "CosineAnnealingLR", "ExponentialLR", "LinearLR", "PolynomialLR"])
 def test_jumps_and_tensors_like_pytorch(name: str) -> None:
     """A learning rate in a tensor, which stays that tensor; and an epoch given to `step`."""
     options = {"StepLR": {"step_size": 3}, "CosineAnnealingLR": {"T_max": 9}, "ExponentialLR": {"gamma": 0.9}}
-    courses = []
-    for stack in (oracle, ddpgrad):
-        rate = stack.tensor(0.1, dtype=stack.float64)
-        chosen = stack.optim.SGD([stack.nn.Parameter(stack.zeros(2))], lr=rate)
-        schedule = getattr(stack.optim.lr_scheduler, name)(chosen, **options.get(name, {}))
+
+    def program(library: Any) -> Any:
+        rate = library.tensor(0.1, dtype=library.float64)
+        optimizer = library.optim.SGD([library.nn.Parameter(library.zeros(2))], lr=rate)
+        schedule = getattr(library.optim.lr_scheduler, name)(optimizer, **options.get(name, {}))
         course = [float(rate)]
         for epoch in (None, None, 7, None, 2):
-            chosen.step()
+            optimizer.step()
             if epoch is None:
                 schedule.step()
             else:
                 with pytest.warns(UserWarning, match="The epoch parameter in `scheduler.step"):
                     schedule.step(epoch)
             course += [float(rate), float(schedule.get_last_lr()[0])]
-        assert chosen.param_groups[0]["lr"] is rate
-        courses.append(course)
-    assert courses[1] == pytest.approx(courses[0], rel=1e-12)
+        return course, optimizer.param_groups[0]["lr"] is rate
+
+    assert agree(program, 1e-12)[1]
 
 
 def test_no_schedule_is_forgotten() -> None:
     tested = {name for name, _ in SCHEDULES.values()} - {"SWALR"}
     combined = {"SequentialLR", "ChainedScheduler", "ReduceLROnPlateau"}  # tested apart
-    assert set(oracle.optim.lr_scheduler.__all__) - tested - combined == {"LRScheduler"}
+    assert set(torch.optim.lr_scheduler.__all__) - tested - combined == {"LRScheduler"}
 
 
 @pytest.mark.parametrize(
     ("name", "options"), [("OneCycleLR", {"max_lr": 0.5, "total_steps": 9}), ("ReduceLROnPlateau", {})]
 )
 def test_the_layout_of_a_state(name: str, options: dict[str, Any]) -> None:
-    states = []
-    for stack, optimizers in ((oracle, oracle.optim), (ddpgrad, optim)):
-        chosen = optimizers.SGD([stack.nn.Parameter(stack.ones(1))], lr=0.1, momentum=0.9)
-        states.append(getattr(optimizers.lr_scheduler, name)(chosen, **options).state_dict())
-    wanted, found = states
-    assert set(wanted) - set(found) <= {"use_beta1", "mode_worse"}
-    for key in set(wanted) & set(found):
-        assert found[key] == pytest.approx(wanted[key]) if key == "_last_lr" else found[key] == wanted[key], (
-            key
-        )
+    def program(library: Any) -> Any:
+        optimizer = library.optim.SGD([library.nn.Parameter(library.ones(1))], lr=0.1, momentum=0.9)
+        state = getattr(library.optim.lr_scheduler, name)(optimizer, **options).state_dict()
+        return {key: state[key] for key in sorted(state) if key not in ("use_beta1", "mode_worse")}
+
+    agree(program)
