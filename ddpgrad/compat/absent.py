@@ -141,7 +141,7 @@ PACKAGES = {
     "_dynamo _export _functorch _guards _higher_order_ops _inductor _library _subclasses fx.experimental": _GRAPHS,
     "ao nn.intrinsic nn.qat nn.quantizable nn.quantized quantization": _QUANTIZED,
     "_C._functorch": "the functions of torch.func work on plain tensors",
-    "distributed._composable_state distributed._shard distributed.fsdp._common_utils distributed.fsdp._flat_param "
+    "distributed._shard distributed.fsdp._common_utils distributed.fsdp._flat_param "
     "distributed.fsdp._fully_shard distributed.fsdp._init_utils distributed.fsdp._runtime_utils "
     "distributed.fsdp._traversal_utils": _SHARDS,
     "cuda.comm nn.parallel._functions nn.parallel.comm nn.parallel.parallel_apply nn.parallel.replicate": _ONE_DEVICE,

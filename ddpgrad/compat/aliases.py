@@ -159,6 +159,7 @@ PAGES = {
     "from ..distributed.ddp.zero import ZeroRedundancyOptimizer\nfrom ..compat.absent import DistributedOptimizer",
     "distributed._composable.replicate_with_fsdp": "from ..distributed.fsdp.fully_shard import replicate\n"
     "from ..distributed.fsdp.sharded_module import ReplicateModule",
+    "distributed._composable_state": "from ..distributed.fsdp.state import module_state as _get_module_state",
     "distributed._composable.fsdp": "from ..distributed.fsdp import *",
     "distributed.fsdp.sharded_grad_scaler": "from ..amp import GradScaler as ShardedGradScaler",
     "distributed._tensor": "from ..distributed.tensor import *",

@@ -9,7 +9,9 @@ import ddpgrad as torch
 import ddpgrad.distributed as dist
 from ddpgrad import nn
 from ddpgrad.distributed._composable import _get_registry, checkpoint, contract, replicate
+from ddpgrad.distributed._composable_state import _get_module_state
 from ddpgrad.distributed.algorithms import Join
+from ddpgrad.distributed.fsdp import fully_shard
 from ddpgrad.nn.parallel import DistributedDataParallel
 
 
@@ -69,6 +71,8 @@ def test_replicas_average_gradients_but_for_parts_left_out():
         model = build()
         replicate(model, ignored_modules=[model[2]])
         (rank * model(torch.ones(1, 2))).sum().backward()
+        sharded = fully_shard(build())
+        assert (_get_module_state(model), _get_module_state(sharded).modules) == (None, [sharded])
         return found[0], model[2].bias.grad.item()
 
     first, second = ranks(2, program)

@@ -40,7 +40,7 @@ from .fully_shard import fully_shard, replicate
 from .optimizer_state import OptimizerStates
 from .policies import CPUOffloadPolicy, MixedPrecisionPolicy
 from .sharded_module import FSDPModule
-from .state import state_of, states_below
+from .state import module_state, states_below
 from .wrap import Policy, apply_policy
 
 _CONFIGS: dict[StateDictType, tuple[type[StateDictConfig], type[OptimStateDictConfig]]] = {
@@ -212,7 +212,7 @@ class FullyShardedDataParallel(OptimizerStates, Module):
                 "summon_full_params: with rank0_only the other ranks would keep what they have: pass writeback=False"
             )
         own = module.module if isinstance(module, FullyShardedDataParallel) else module
-        states = states_below(own) if recurse else [state_of(own)] if "_fsdp_state" in vars(own) else []
+        states = states_below(own) if recurse else [s for s in [module_state(own)] if s is not None]
         held: list[tuple[Any, Tensor]] = []
         for state in states:
             for group in state.groups:

@@ -163,6 +163,11 @@ def state_of(module: Module) -> State:
     return vars(module)["_fsdp_state"]
 
 
+def module_state(module: Module) -> State | None:
+    """The same, or None of a module that was not given to it."""
+    return vars(module).get("_fsdp_state")
+
+
 def states_below(module: Module) -> list[State]:
     """Of `module` and all modules below it that were given to `fully_shard`, each once."""
-    return list({state_of(part): None for part in module.modules() if "_fsdp_state" in vars(part)})
+    return [*{state: None for part in module.modules() if (state := module_state(part)) is not None}]
