@@ -53,11 +53,48 @@ def test_lanes_exchange_within_their_warp(cupy: Any):
     [
         ("if (threadIdx.x == 3) __shfl_sync(0xffffffffu, 1, 0); else __syncthreads();", "wait elsewhere"),
         ("if (threadIdx.x > 3) __shfl_sync(0xffffffffu, 1, 0);", "exchanges with lane 0, which has ended"),
+        ("*(double*)(out + 1) = 0;", "misaligned address .* multiple of 8"),
+        ("unsigned w[4]; warp_matrices(w, (const char*)out + 8);", "misaligned address .* multiple of 16"),
     ],
 )  # fmt: skip
-def test_threads_that_wait_for_ever_are_an_error(cupy: Any, body: str, reason: str):
-    with pytest.raises(cupy.cuda.driver.CUDADriverError, match=reason):
-        kernel(cupy, body)((1,), (32,), (cupy.zeros(1, np.float32),))
+def test_what_ends_a_kernel_is_told_where_somebody_waits_for_it(cupy: Any, body: str, reason: str):
+    kernel(cupy, body)((1,), (32,), (cupy.zeros(64, np.float32),))
+    with pytest.raises(cupy.cuda.runtime.CUDARuntimeError, match=reason):
+        cupy.cuda.Device().synchronize()
+
+
+def test_a_stream_does_its_work_when_somebody_waits_for_it(cupy: Any):
+    aside = cupy.cuda.Stream(non_blocking=True)
+    x, y = cupy.zeros(3, np.float32), cupy.zeros(3, np.float32)
+    cupy.cuda.Device().synchronize()
+    add = kernel(cupy, "y[threadIdx.x] += x[threadIdx.x] + 1;", "const float* x, float* y")
+    with aside:
+        add((1,), (3,), (x, x))
+        add((1,), (3,), (x, x))
+        done = aside.record()
+    add((1,), (3,), (x, y))
+    assert y.get().tolist() == [1, 1, 1]  # too early: the sum of `aside` is not there
+    cupy.cuda.get_current_stream().wait_event(done)
+    add((1,), (3,), (x, y))
+    assert y.get().tolist() == [5, 5, 5]
+
+    kept = cupy.cuda.alloc_pinned_memory(12)
+    host = np.frombuffer(kept, np.float32, 3)
+    host[...] = 7
+    y.set(host, stream=aside)
+    host[...] = 8  # too early, too
+    aside.synchronize()
+    assert y.get().tolist() == [8, 8, 8]
+
+
+def test_an_array_that_is_freed_while_another_stream_uses_it_ends_the_process(cupy: Any):
+    program = "import cupy\nx, aside = cupy.zeros(3), cupy.cuda.Stream(non_blocking=True)\n{}\nwith aside: y = x + 1\n{}\n"
+    program += "del x\ncupy.cuda.get_current_stream().synchronize()\naside.synchronize()\nprint(y.get())"
+    wait = "cupy.cuda.get_current_stream().wait_event(aside.record())"
+    for waited, code in ((wait, 0), ("", -11)):
+        started = program.format("cupy.cuda.Device().synchronize()", waited)
+        done = subprocess.run([sys.executable, "-c", started], capture_output=True, text=True, timeout=200)
+        assert done.returncode == code, done.stderr
 
 
 def test_writing_past_an_array_is_seen_and_reading_far_past_it_ends_the_process(cupy: Any):
@@ -86,6 +123,13 @@ def test_what_a_gpu_refuses(cupy: Any):
         cupy.cuda.runtime.memcpy(x.data.ptr, host.ctypes.data, 13, 1)
     with pytest.raises(driver, match="blocks of 2048 x 1 x 1 threads"):
         kernel(cupy, "out[0] = 1;")((1,), (2048,), (x,))
+    much = kernel(cupy, "extern __shared__ float kept[]; out[0] = kept[0] = 1;")
+    with pytest.raises(driver, match="with 50000 bytes, of which 49152 are allowed"):
+        much((1,), (1,), (x,), shared_mem=50000)
+    with pytest.raises(driver, match="a GPU has 232448"):
+        much.max_dynamic_shared_size_bytes = 232449
+    much.max_dynamic_shared_size_bytes = 50000
+    much((1,), (1,), (x,), shared_mem=50000)
     with cupy.cuda.Device(1):
         stream, event, other = cupy.cuda.Stream(), cupy.cuda.Event(), cupy.zeros((2, 2), np.float32)
     with pytest.raises(runtime, match="stream of device 1 while device 0 is current"):

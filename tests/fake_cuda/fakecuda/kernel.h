@@ -73,6 +73,7 @@ static fakecuda_words* fakecuda_all(const fakecuda_words& own) {
 }
 template <bool transposed> void fakecuda_matrices(unsigned* words, const void* row) {
   fakecuda_words own;
+  if ((uintptr_t)row % 16) fakecuda_misaligned(row, 16);
   memcpy(own.word, &row, sizeof(row));
   const fakecuda_words* warp = fakecuda_all(own);
   const int r = fakecuda_lane() / 4, c = fakecuda_lane() % 4 * 2;

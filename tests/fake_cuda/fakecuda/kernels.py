@@ -14,7 +14,7 @@ _EXTERN_SHARED = re.compile(
     r"extern\s+__shared__\s+(?:__align__\(\d+\)\s*)?([\w :<>]+?)\s+(\w+)\s*\[\s*\]\s*;"
 )
 # What only works where each thread has a stack of its own.
-_WAITS = re.compile(r"__syncthreads|__shfl|__syncwarp|_sync\s*\(|fakecuda_(barrier|exchange)")
+_WAITS = re.compile(r"__syncthreads|__shfl|__syncwarp|warp_matrices|_sync\s*\(|fakecuda_(barrier|exchange)")
 _CUPY_HEADERS = ("complex.cuh", "carray.cuh", "atomics.cuh", "math_constants.h")
 
 
@@ -42,7 +42,8 @@ def _options() -> tuple[str, ...]:
     folders.append(build.cuda_headers() or Path())
     warnings = ["-w", "-fpermissive"]  # CuPy's sources rely on what nvcc allows
     code = ["-std=c++17", "-O1", "-fPIC", "-fno-strict-aliasing", "-ffp-contract=off"]
-    return *warnings, *code, *(f"-I{folder}" for folder in folders)
+    checks = ["-fsanitize=alignment"]  # the machine has what it calls, in place of a library
+    return *warnings, *code, *checks, *(f"-I{folder}" for folder in folders)
 
 
 @functools.cache
@@ -63,8 +64,8 @@ def _headers() -> Path:
 def compiled(source: str, options: Sequence[str]) -> Path:
     """The shared object of a source, which is kept beside it as NAME.cu for `tests/gpu/compile_all.py`."""
     defines = [option for option in options if option.startswith(("-D", "--define"))]
-    headers = _headers()
-    made = build.cache() / f"{build.digest(headers.name, source, *defines)}.so"
+    headers, text = _headers(), _translated(source)
+    made = build.cache() / f"{build.digest(headers.name, text, *defines)}.so"
     if made.exists():
         Compiled.kept += 1
         return made
@@ -73,8 +74,11 @@ def compiled(source: str, options: Sequence[str]) -> Path:
     rough.write_text(source)
     rough.replace(made.with_suffix(".cu"))
     translated = build.of_this_thread(made, ".cpp")
-    translated.write_text(_translated(source))
-    build.run(["-x", "c++", *_options(), *defines, "-shared", "-include", headers, translated], made)
+    translated.write_text(text)
+    build.run(
+        ["-x", "c++", *_options(), *defines, "-shared", "-nodefaultlibs", "-include", headers, translated],
+        made,
+    )
     translated.unlink()
     return made
 

@@ -19,7 +19,8 @@ class GuardedPool:
             raise cupy.cuda.memory.OutOfMemoryError(size, self.used_bytes(), limit)
         memory = cupy.cuda.Memory(size)
         if memory.ptr:
-            self._machine.fakecuda_pooled(ctypes.c_void_p(memory.ptr))
+            stream = cupy.cuda.get_current_stream().ptr
+            self._machine.fakecuda_pooled(ctypes.c_void_p(memory.ptr), ctypes.c_void_p(stream))
         return cupy.cuda.MemoryPointer(memory, 0)
 
     def used_bytes(self) -> int:

@@ -115,6 +115,7 @@ def _load_libraries(machine: ctypes.CDLL, extensions: list[Path]) -> None:
 
 def _leave(machine: ctypes.CDLL, places: list[int]) -> None:
     """Call no function of Python any more: CuPy destroys its handles when the interpreter is gone."""
+    machine.fakecuda_finish_all()
     nothing = symbols.exported(machine, "fakecuda_nothing")
     assert nothing is not None
     for place in places:

@@ -107,6 +107,12 @@ def captured(stream: int) -> bool:
     return bool(_machine[0].fakecuda_captured(ctypes.c_void_p(stream)))
 
 
+def finish(stream: int) -> None:
+    """Let a stream do what it was given before: a library's work here is done at once."""
+    if status := _machine[0].fakecuda_finish(ctypes.c_void_p(stream)):
+        raise Status(status, "what its stream was given before failed")
+
+
 def give(stream: int, work: Callable[[], int]) -> int:
     """Let a graph's launches do what a captured stream is given."""
     node = _NODE(work)
@@ -195,4 +201,5 @@ class Handles:
                 self._invalid,
                 f"{self._name}'s handle of device {device} is used while device {current_device()} is current",
             )
+        finish(stream)
         return self._known[handle]

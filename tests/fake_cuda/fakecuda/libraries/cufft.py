@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from .abi import Status, function, view, write
+from .abi import Status, finish, function, view, write
 
 INVALID_PLAN, INVALID_VALUE = 1, 4
 # By cufftType: the types before and after.
@@ -28,6 +28,7 @@ class Plan:
 
 
 _plans: dict[int, Plan | None] = {}
+_streams: dict[int, int] = {}  # by plan
 _numbers = itertools.count(1)
 
 
@@ -39,7 +40,7 @@ def create(out):
 
 
 function("cufftDestroy", "i")(lambda plan: _plans.pop(plan) and None)
-function("cufftSetStream", "ip")(lambda plan, stream: None)
+function("cufftSetStream", "ip")(lambda plan, stream: _streams.update({plan: stream}))
 function("cufftSetAutoAllocation", "ii")(lambda plan, automatic: None)
 function("cufftSetWorkArea", "ip")(lambda plan, area: None)
 function("cufftGetVersion", "p")(lambda out: write(out, 11401))
@@ -89,6 +90,7 @@ def _run(number: int, source: int, target: int, direction: int, *kinds: int) -> 
     plan = _plans.get(number)
     if plan is None or plan.kind not in kinds:
         raise Status(INVALID_PLAN, f"plan {number} is of another kind, or of none")
+    finish(_streams.get(number, 0))
     given, out = _place(plan, 0, source).copy(), _place(plan, 1, target)
     axes = list(range(1, len(plan.lengths) + 1))
     if given.dtype.kind == "f":

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from .abi import Status, captured, current_device, function, give, view, write
+from .abi import Status, captured, current_device, finish, function, give, view, write
 
 INTERNAL_ERROR, INVALID_ARGUMENT, INVALID_USAGE, REMOTE_ERROR = 3, 4, 5, 6
 _ID_BYTES = 128
@@ -150,6 +150,8 @@ def _add(handle: int, sends: bool, address: int, count: int, kind: int, peer: in
 
 def _carry_out() -> None:
     transfers, _group.transfers = _group.transfers, []
+    for transfer in transfers:
+        finish(transfer.stream)
     streams = {transfer.stream for transfer in transfers if captured(transfer.stream)}
     if not streams:
         _exchange(transfers)

@@ -5,15 +5,17 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from .abi import captured, view
+from .abi import captured, finish, view
 
 
 def _keys(values: Any) -> Any:
     """What orders the values: NumPy sorts no bfloat16. nan comes last, as in CuPy."""
     import cupy
 
-    if captured(cupy.cuda.get_current_stream().ptr):  # thrust allocates and waits
+    stream = cupy.cuda.get_current_stream().ptr
+    if captured(stream):  # thrust allocates and waits
         raise RuntimeError("thrust sorts nothing on a stream that is captured")
+    finish(stream)
     return values.astype(np.float32) if values.dtype == ml_dtypes.bfloat16 else values
 
 

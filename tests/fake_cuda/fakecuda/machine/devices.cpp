@@ -7,7 +7,7 @@
 #include <set>
 #include <string>
 
-#include "graphs.h"
+#include "queues.h"
 
 namespace machine {
 
@@ -29,6 +29,7 @@ struct Event {
   bool timed, recorded;
   double time;
   Mark mark;
+  Point point;
 };
 std::set<Event*> events;
 
@@ -53,7 +54,7 @@ cudaError_t make_stream(cudaStream_t* out, unsigned flags) {
 
 cudaError_t make_event(cudaEvent_t* out, unsigned flags) {
   Locked guard(lock);
-  Event* event = new Event{current, !(flags & cudaEventDisableTiming), false, 0, {}};
+  Event* event = new Event{current, !(flags & cudaEventDisableTiming), false, 0, {}, {}};
   events.insert(event);
   *out = (cudaEvent_t)event;
   return cudaSuccess;
@@ -101,6 +102,7 @@ using namespace machine;
 
 EXPORT void fakecuda_counters(Counters* out) {
   Locked guard(lock);
+  finish_all();
   *out = counters;
 }
 EXPORT void fakecuda_count_product() { counters.products++; }
@@ -118,7 +120,8 @@ EXPORT cudaError_t cudaSetDevice(int device) {
 }
 EXPORT cudaError_t cudaDeviceSynchronize() {
   counters.synchronisations++;
-  return check_safe("cudaDeviceSynchronize", Relaxed::none);
+  if (auto status = check_safe("cudaDeviceSynchronize", Relaxed::none)) return status;
+  return finish_all();
 }
 EXPORT cudaError_t cudaRuntimeGetVersion(int* out) { *out = CUDART_VERSION; return cudaSuccess; }
 EXPORT cudaError_t cudaDriverGetVersion(int* out) { *out = CUDART_VERSION; return cudaSuccess; }
@@ -232,6 +235,7 @@ EXPORT cudaError_t cudaStreamCreateWithFlags(cudaStream_t* out, unsigned flags) 
 EXPORT cudaError_t cudaStreamCreateWithPriority(cudaStream_t* out, unsigned flags, int) { return make_stream(out, flags); }
 EXPORT cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   Locked guard(lock);
+  if (streams.count(stream)) finish(stream);
   if (!streams.erase(stream)) return refuse(cudaErrorInvalidResourceHandle, "a stream that does not exist is destroyed");
   free(stream);
   return cudaSuccess;
@@ -242,16 +246,20 @@ static cudaError_t known(cudaStream_t stream) {
 EXPORT cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   counters.synchronisations++;
   if (auto status = check_not_captured(stream, "the host waits for")) return status;
-  return known(stream);
+  if (auto status = known(stream)) return status;
+  return finish(stream);
 }
 EXPORT cudaError_t cudaStreamQuery(cudaStream_t stream) {
   if (auto status = check_not_captured(stream, "the host asks for")) return status;
-  return known(stream);
+  if (auto status = known(stream)) return status;
+  return finish(stream);  // who asks again and again gets an answer in the end
 }
 EXPORT cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
   if (!event_of(event)) return refuse(cudaErrorInvalidResourceHandle, "a stream waits for an event that does not exist");
   if (auto status = known(stream)) return status;
-  return wait_for(stream, event_of(event)->mark);
+  if (auto status = wait_for(stream, event_of(event)->mark)) return status;
+  if (!is_captured(stream)) wait_for_point(stream, event_of(event)->point);
+  return cudaSuccess;
 }
 EXPORT cudaError_t cudaStreamGetPriority(cudaStream_t stream, int* out) { *out = 0; return known(stream); }
 EXPORT cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
@@ -262,12 +270,14 @@ EXPORT cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
 EXPORT cudaError_t cudaStreamAddCallback(cudaStream_t stream, cudaStreamCallback_t call, void* data, unsigned) {
   if (auto status = known(stream)) return status;
   if (auto status = check_not_captured(stream, "a callback is added to")) return status;
+  finish(stream);
   call(stream, cudaSuccess, data);
   return cudaSuccess;
 }
 EXPORT cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t call, void* data) {
   if (auto status = known(stream)) return status;
-  return give(stream, [=] {
+  if (!is_captured(stream)) finish(stream);
+  return give_at_once(stream, [=] {
     call(data);
     return 0;
   });
@@ -292,12 +302,14 @@ EXPORT cudaError_t cudaEventRecord(cudaEvent_t handle, cudaStream_t stream) {
   event->time = now();
   event->recorded = true;
   event->mark = mark_of(stream);
+  if (!event->mark.capture) event->point = point_of(stream);
   return cudaSuccess;
 }
 static cudaError_t asked(cudaEvent_t handle) {
   Event* event = event_of(handle);
   if (!event) return cudaErrorInvalidResourceHandle;
-  return event->mark.capture ? refuse(cudaErrorCapturedEvent, "an event of a capture is asked for") : cudaSuccess;
+  if (event->mark.capture) return refuse(cudaErrorCapturedEvent, "an event of a capture is asked for");
+  return finish(event->point);
 }
 EXPORT cudaError_t cudaEventQuery(cudaEvent_t event) {
   if (auto status = check_safe("cudaEventQuery")) return status;

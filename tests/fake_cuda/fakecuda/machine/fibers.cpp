@@ -61,6 +61,7 @@ void* scheduler;
 const Kernel* kernel;
 void** arguments;
 bool plain;  // the kernel runs without fibers
+bool misaligned;
 
 void body() {
   for (;;) {
@@ -173,12 +174,16 @@ int run_block(const Kernel& which, void** given, unsigned count) {
   kernel = &which;
   arguments = given;
   plain = !which.waits;
-  if (!plain) return run_on_fibers(count);
+  misaligned = false;
+  if (!plain) {
+    const int status = run_on_fibers(count);
+    return misaligned ? CUDA_ERROR_MISALIGNED_ADDRESS : status;
+  }
   for (unsigned i = 0; i < count; i++) {
     place_thread(reversed() ? count - 1 - i : i);
     which.run(given);
   }
-  return 0;
+  return misaligned ? CUDA_ERROR_MISALIGNED_ADDRESS : 0;
 }
 
 void forget_fibers() { fibers.clear(); }  // after an error they are in the middle of a kernel; their stacks are lost
@@ -192,6 +197,21 @@ static void must_have_fibers() {
 }  // namespace machine
 
 using namespace machine;
+
+EXPORT void fakecuda_misaligned(const void* address, int alignment) {
+  if (!misaligned) refuse(0, "kernel %s: misaligned address %p, which should be a multiple of %d", kernel->name.c_str(), address, alignment);
+  misaligned = true;
+}
+// What g++ calls under -fsanitize=alignment.
+struct Mismatch {
+  const char* file;
+  unsigned line, column;
+  const void* type;
+  unsigned char log_alignment;
+};
+EXPORT void __ubsan_handle_type_mismatch_v1(const Mismatch* which, const void* address) {
+  fakecuda_misaligned(address, 1 << which->log_alignment);
+}
 
 EXPORT void fakecuda_barrier() {
   must_have_fibers();

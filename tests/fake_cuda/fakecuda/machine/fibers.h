@@ -13,4 +13,6 @@ extern fakecuda_thread fakecuda_now;
 void fakecuda_barrier();
 // Leaves `size` bytes for the other lanes of `mask`, and takes those that lane `from` left.
 void fakecuda_exchange(const void* left, void* taken, int size, int from, unsigned mask);
+// Says that an address is no multiple of what its type needs, which ends a kernel on a GPU.
+void fakecuda_misaligned(const void* address, int alignment);
 }

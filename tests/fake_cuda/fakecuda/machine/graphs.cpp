@@ -1,5 +1,5 @@
 // Stream capture and graphs: what captured streams are given is kept, and run by every launch of the graph.
-#include "graphs.h"
+#include "queues.h"
 
 #include <cstdio>
 #include <map>
@@ -47,6 +47,11 @@ bool is_captured(cudaStream_t stream) {
 }
 
 cudaError_t give(cudaStream_t stream, Work work) {
+  if (late() && !is_captured(stream)) return enqueue(stream, std::move(work));
+  return give_at_once(stream, std::move(work));
+}
+
+cudaError_t give_at_once(cudaStream_t stream, Work work) {
   {
     Locked guard(lock);
     auto found = of(stream);
@@ -191,6 +196,7 @@ EXPORT cudaError_t cudaGraphUpload(cudaGraphExec_t, cudaStream_t stream) { retur
 EXPORT cudaError_t cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t stream) {
   if (auto status = check_stream(stream, "a graph")) return status;
   if (auto status = check_not_captured(stream, "a graph is launched on")) return status;
+  finish(stream);
   const std::shared_ptr<Graph> nodes = *(std::shared_ptr<Graph>*)graph;
   {
     Locked guard(lock);
@@ -221,4 +227,4 @@ EXPORT cudaError_t cudaGraphDebugDotPrint(cudaGraph_t graph, const char* path, u
 
 // For libraries in Python: what a stream is given, and whether it is captured.
 EXPORT int fakecuda_captured(cudaStream_t stream) { return is_captured(stream); }
-EXPORT int fakecuda_give(cudaStream_t stream, int (*work)()) { return give(stream, work); }
+EXPORT int fakecuda_give(cudaStream_t stream, int (*work)()) { return give_at_once(stream, work); }

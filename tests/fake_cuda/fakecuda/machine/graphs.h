@@ -15,8 +15,9 @@ struct Mark {  // what an event remembers
 };
 
 bool is_captured(cudaStream_t stream);
-// Does the work for a stream; where that is captured, keeps it as a node of the graph.
+// Lets a stream do the work; where that is captured, keeps it as a node of the graph.
 cudaError_t give(cudaStream_t stream, Work work);
+cudaError_t give_at_once(cudaStream_t stream, Work work);  // not later: it may be Python's
 // For calls that conflict with a capture of this stream, and end it.
 cudaError_t check_not_captured(cudaStream_t stream, const char* what);
 // For calls that may not be made in this thread while a stream is captured.

@@ -9,11 +9,12 @@
 #include <vector>
 
 #include "fibers.h"
-#include "graphs.h"
+#include "queues.h"
 
 using namespace machine;
 
 static const char IMAGE[] = "fake CUDA:";  // and the path of a shared object
+static const unsigned MOST_SHARED = 232448;  // of a block on an H100
 static std::map<std::string, long> launched;
 
 EXPORT CUresult cuModuleLoadData(CUmodule* out, const void* image) {
@@ -41,11 +42,22 @@ EXPORT CUresult cuModuleGetGlobal(CUdeviceptr* out, size_t* size, CUmodule modul
   if (size) *size = 0;
   return CUDA_SUCCESS;
 }
-EXPORT CUresult cuFuncGetAttribute(int* out, CUfunction_attribute attribute, CUfunction) {
-  *out = attribute == CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK ? 1024 : 0;
+EXPORT CUresult cuFuncGetAttribute(int* out, CUfunction_attribute attribute, CUfunction function) {
+  *out = attribute == CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK            ? 1024
+         : attribute == CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES ? int(((Kernel*)function)->most_shared)
+                                                                         : 0;
   return CUDA_SUCCESS;
 }
-EXPORT CUresult cuFuncSetAttribute(CUfunction, CUfunction_attribute, int) { return CUDA_SUCCESS; }
+EXPORT CUresult cuFuncSetAttribute(CUfunction function, CUfunction_attribute attribute, int value) {
+  if (attribute != CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES) return CUDA_SUCCESS;
+  Kernel& kernel = *(Kernel*)function;
+  if (value < 0 || unsigned(value) > MOST_SHARED) {
+    return refuse(CUDA_ERROR_INVALID_VALUE, "%s: %d bytes of shared memory are allowed, and a GPU has %u", kernel.name.c_str(),
+                  value, MOST_SHARED);
+  }
+  kernel.most_shared = value;
+  return CUDA_SUCCESS;
+}
 EXPORT CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int* out, CUfunction, int threads, size_t) {
   *out = 2048 / (threads > 0 ? threads : 1);
   return CUDA_SUCCESS;
@@ -69,9 +81,9 @@ static CUresult run(const Kernel& kernel, fakecuda_triple grid, fakecuda_triple 
       for (unsigned x = 0; x < grid.x; x++) {
         fakecuda_now.block = {x, y, z};
         memset(fakecuda_now.shared, 0xff, shared);
-        if (run_block(kernel, arguments, threads)) {
+        if (const int status = run_block(kernel, arguments, threads)) {
           forget_fibers();
-          return CUDA_ERROR_LAUNCH_FAILED;
+          return status < 0 ? CUDA_ERROR_LAUNCH_FAILED : CUresult(status);
         }
       }
     }
@@ -85,16 +97,13 @@ static CUresult launch(const Kernel& kernel, fakecuda_triple grid, fakecuda_trip
   if (auto status = check_stream(stream, kernel.name.c_str())) return CUresult(status);
   const size_t threads = size_t(block.x) * block.y * block.z;
   const bool fits = grid.x && grid.y && grid.z && threads && threads <= 1024 && block.z <= 64 && grid.x <= 2147483647u &&
-                    grid.y <= 65535 && grid.z <= 65535 && shared <= 232448;
+                    grid.y <= 65535 && grid.z <= 65535 && shared <= kernel.most_shared;
   if (!fits) {
-    return refuse(CUDA_ERROR_INVALID_VALUE, "%s: a grid of %u x %u x %u blocks of %u x %u x %u threads with %u bytes",
-                  kernel.name.c_str(), grid.x, grid.y, grid.z, block.x, block.y, block.z, shared);
+    return refuse(CUDA_ERROR_INVALID_VALUE, "%s: a grid of %u x %u x %u blocks of %u x %u x %u threads with %u bytes, of which %u are allowed",
+                  kernel.name.c_str(), grid.x, grid.y, grid.z, block.x, block.y, block.z, shared, kernel.most_shared);
   }
-  if (!is_captured(stream)) {
-    counters.launches++;
-    return run(kernel, grid, block, shared, arguments);
-  }
-  // A node has the values that the arguments have now.
+  if (!is_captured(stream)) counters.launches++;
+  // The kernel gets the values that the arguments have now.
   auto values = std::make_shared<std::vector<std::vector<char>>>();
   for (const unsigned* size = kernel.sizes; *size; size++, arguments++) {
     values->emplace_back((const char*)*arguments, (const char*)*arguments + *size);
@@ -115,6 +124,7 @@ EXPORT CUresult cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned gr
 // Every kernel that was launched and how often.
 EXPORT void fakecuda_launched(void (*each)(const char* name, long count)) {
   Locked guard(lock);
+  finish_all();
   for (const auto& [name, count] : launched) each(name.c_str(), count);
 }
 

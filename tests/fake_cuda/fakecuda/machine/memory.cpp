@@ -5,8 +5,9 @@
 #include <cstdlib>
 #include <cstring>
 #include <map>
+#include <string>
 
-#include "graphs.h"
+#include "queues.h"
 
 namespace machine {
 
@@ -14,6 +15,7 @@ namespace {
 
 const size_t PAGE = 4096, ALIGNMENT = 16, TOTAL = size_t(80) << 30;
 const unsigned char NAN_BYTE = 0xff, MARGIN_BYTE = 0xa5;
+const size_t MOST_FREED = size_t(1) << 30;
 const size_t POISONED = size_t(64) << 20;  // larger blocks keep the zeros of fresh pages
 
 struct Block {
@@ -21,10 +23,13 @@ struct Block {
   int device;
   char* pages;  // none where the program's own memory is page-locked
   size_t mapped;
-  bool pooled = false;  // a pool keeps it instead of giving it back to CUDA
+  bool pooled = false;  // a pool keeps it instead of giving it back to CUDA, for arrays of the same stream
+  cudaStream_t stream = nullptr;
+  bool freed = false;
 };
 std::map<uintptr_t, Block> blocks;
 std::map<int, size_t> held, most;
+size_t freed_later;
 
 size_t margin(size_t size) { return (ALIGNMENT - size % ALIGNMENT) % ALIGNMENT; }
 
@@ -49,16 +54,9 @@ cudaError_t allocate(void** out, size_t size, int device) {
   return cudaSuccess;
 }
 
-cudaError_t release(void* address, bool host) {
+cudaError_t unmap(const void* address) {
   Locked guard(lock);
-  if (!address) return cudaSuccess;
-  auto found = blocks.find((uintptr_t)address);
-  if (found == blocks.end() || !found->second.pages || (found->second.device < 0) != host) {
-    return refuse(cudaErrorInvalidValue, "free of %p, which is no %s block", address, host ? "page-locked" : "device");
-  }
-  if (!found->second.pooled) {
-    if (auto status = check_safe("a free")) return status;
-  }
+  const auto found = blocks.find((uintptr_t)address);
   const Block block = found->second;
   cudaError_t status = cudaSuccess;
   for (size_t i = 0; i < margin(block.size); i++) {
@@ -68,9 +66,33 @@ cudaError_t release(void* address, bool host) {
     }
   }
   munmap(block.pages, block.mapped);
-  held[block.device] -= block.size;
   blocks.erase(found);
+  freed_later -= block.freed ? block.size : 0;
   return status;
+}
+
+cudaError_t release(void* address, bool host) {
+  Locked guard(lock);
+  if (!address) return cudaSuccess;
+  auto found = blocks.find((uintptr_t)address);
+  if (found == blocks.end() || !found->second.pages || found->second.freed || (found->second.device < 0) != host) {
+    return refuse(cudaErrorInvalidValue, "free of %p, which is no %s block", address, host ? "page-locked" : "device");
+  }
+  Block& block = found->second;
+  if (!block.pooled) {
+    if (auto status = check_safe("a free")) return status;
+  }
+  held[block.device] -= block.size;
+  const bool later = late() && block.pooled && device_of(block.stream) >= 0;
+  if (!later) {
+    if (late()) finish_all();
+    return unmap(address);
+  }
+  // A pool gives the memory to later arrays of the same stream: other streams that still use it find something else there.
+  block.freed = true;
+  freed_later += block.size;
+  enqueue(block.device, block.stream, [=] { return int(unmap(address)); });
+  return freed_later < MOST_FREED ? cudaSuccess : finish_all();
 }
 
 }  // namespace
@@ -172,6 +194,7 @@ EXPORT cudaError_t cudaMemGetInfo(size_t* unused, size_t* total) {
 EXPORT cudaError_t cudaMemcpy(void* to, const void* from, size_t size, cudaMemcpyKind kind) {
   counters.synchronisations++;
   if (auto status = check_safe("cudaMemcpy", Relaxed::others)) return status;
+  finish(cudaStream_t(nullptr));
   return copy(to, from, size, kind);
 }
 EXPORT cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t size, cudaMemcpyKind kind, cudaStream_t stream) {
@@ -179,9 +202,19 @@ EXPORT cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t size, cuda
   if (size && (place_of(to).side == Side::unknown || place_of(from).side == Side::unknown)) {
     if (auto status = check_not_captured(stream, "memory that is not page-locked is copied on")) return status;
   }
+  // Memory that is not page-locked is read before the call returns, or written.
+  if (late() && size && place_of(to).side == Side::unknown) {
+    finish(stream);
+    return copy(to, from, size, kind);
+  }
+  if (late() && size && place_of(from).side == Side::unknown && place_of(to).left >= size) {
+    const std::string kept((const char*)from, size);
+    return give(stream, [=] { return copy(to, kept.data(), size, kind); });
+  }
   return give(stream, [=] { return copy(to, from, size, kind); });
 }
 EXPORT cudaError_t cudaMemcpyPeer(void* to, int, const void* from, int, size_t size) {
+  finish_all();
   return copy(to, from, size, cudaMemcpyDeviceToDevice);
 }
 EXPORT cudaError_t cudaMemcpyPeerAsync(void* to, int, const void* from, int, size_t size, cudaStream_t stream) {
@@ -189,7 +222,7 @@ EXPORT cudaError_t cudaMemcpyPeerAsync(void* to, int, const void* from, int, siz
 }
 EXPORT cudaError_t cudaMemset(void* to, int value, size_t size) {
   if (auto status = check_safe("cudaMemset", Relaxed::others)) return status;
-  return fill(to, value, size);
+  return give(nullptr, [=] { return fill(to, value, size); });
 }
 EXPORT cudaError_t cudaMemsetAsync(void* to, int value, size_t size, cudaStream_t stream) {
   if (auto status = check_stream(stream, "a memset")) return status;
@@ -208,9 +241,10 @@ EXPORT cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* out, const vo
   return cudaSuccess;
 }
 
-EXPORT void fakecuda_pooled(const void* address) {
+EXPORT void fakecuda_pooled(const void* address, cudaStream_t stream) {
   Locked guard(lock);
   blocks[(uintptr_t)address].pooled = true;
+  blocks[(uintptr_t)address].stream = stream;
 }
 
 // 0 where `size` bytes from the address on lie in one block of the current device.
