@@ -10,6 +10,7 @@ from typing import Any
 
 from ..backend.cuda import library
 from .devices import index_of
+from .streams import take_back
 
 _MIB = 1 << 20
 
@@ -101,6 +102,7 @@ def empty_cache() -> None:
     """Give memory that no array occupies back to the GPUs, all of them; the pinned host memory too."""
     if not library.in_use():
         return
+    take_back()
     cupy, count = library.cupy_and_count()
     for index in range(count):
         if _pool_bytes(index, "total_bytes"):

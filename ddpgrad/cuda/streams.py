@@ -7,11 +7,12 @@ free blocks of each stream apart.
 
 from __future__ import annotations
 
+import sys
 import threading
 from typing import Any
 
 from ..backend.cuda import library
-from ..backend.device import Device
+from ..backend.device import Device, capturing
 from .devices import current_device, index_of, set_device
 
 
@@ -174,6 +175,40 @@ def default_stream(device: Any = None) -> Stream:
     """The stream of a GPU that is current where no other is."""
     cupy, _ = library.cupy_and_count()
     return Stream(device, _stream=cupy.cuda.Stream.null)
+
+
+class _Lent:
+    """Memory that streams use, and what comes about when they are done: known when nothing else refers to the memory."""
+
+    __slots__ = ("events", "memory", "streams")
+
+    def __init__(self, memory: Any) -> None:
+        self.memory, self.streams = memory, set[Stream]()
+        self.events: list[Event] | None = None
+
+
+_lent: dict[int, _Lent] = {}
+
+
+def lend(array: Any, stream: Stream) -> None:
+    """Keep an array's memory, when it is dropped, until `stream` has done what it was given by then.
+
+    CuPy's pool gives it to the stream that it was allocated for, which waits for no other one.
+    """
+    take_back()
+    memory = array.data.mem
+    _lent.setdefault(id(memory), _Lent(memory)).streams.add(stream)
+
+
+def take_back() -> None:
+    """Free what was lent to streams and is used no more."""
+    if capturing.now is not None:  # when nothing is done, and no event may be asked for
+        return
+    for key, lent in list(_lent.items()):
+        if lent.events is None and sys.getrefcount(lent.memory) <= 2:  # its own, and that of the question
+            lent.events = [stream.record_event() for stream in lent.streams]
+        if lent.events is not None and all(event.query() for event in lent.events):
+            del _lent[key]
 
 
 class StreamContext:

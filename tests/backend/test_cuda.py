@@ -188,6 +188,28 @@ def test_streams_and_events_belong_to_their_gpu(two_gpus: None):
 
 
 @pytest.mark.gpu
+def test_memory_that_a_recorded_stream_uses_is_kept_until_it_is_done(gpu: str):
+    aside, here = cuda.Stream(), cuda.current_stream()
+    x = torch.ones(1 << 16, device=gpu)
+    aside.wait_stream(here)
+    with cuda.stream(aside):
+        doubled = x * 2
+    x[1:].record_stream(aside)
+    x.record_stream(here)
+    held = cuda.memory_allocated()
+    del x
+    other = torch.zeros(1 << 16, device=gpu)
+    here.synchronize()
+    assert cuda.memory_allocated() >= held + other.nbytes
+    aside.synchronize()
+    assert (doubled == 2).all()
+    cuda.empty_cache()
+    assert cuda.memory_allocated() < held + other.nbytes
+    with pytest.raises(NotImplementedError, match="streams use a GPU's memory, and not cpu's"):
+        torch.ones(1).record_stream(aside)
+
+
+@pytest.mark.gpu
 def test_a_recording_notes_the_memory_of_gpus(gpu: str, tmp_path: Path):
     with trace.recording(tmp_path):
         x = torch.ones(1 << 20, device=gpu)

@@ -37,6 +37,7 @@ SHARED = {
     "autograd.crossing._levels": "numbers of vmaps, which hold nothing",
     "backend.cuda.library.used": "what of the machine's GPUs the process has computed on",
     "backend.device.capture_forgets": "functions of modules, which register them at import",
+    "cuda.streams._lent": "memory of the machine's GPUs that streams use",
     "cuda.graphs._pools": "memory that graphs share because the program says so, by a handle that it keeps",
     "backend.registry._bodies": "the op table",
     "backend.registry._by_array_type": "backends, which have no state",

@@ -190,6 +190,15 @@ def is_pinned(self: Tensor, device: Any = None) -> bool:
     return self.is_cpu and pinned.is_page_locked(self._array)
 
 
+def record_stream(self: Tensor, stream: Any) -> None:
+    """Keep the elements' memory, when the tensor is dropped, until a stream that uses it has done what it was given."""
+    if not self.is_cuda:
+        raise NotImplementedError(f"record_stream: streams use a GPU's memory, and not {self.device}'s")
+    from ...cuda.streams import lend
+
+    lend(self._array, stream)
+
+
 # -- kind and name -----------------------------------------------------------------------------
 
 _TYPE_NAMES = {f"{word}Tensor": name for name, word in dtypes.SCALAR_TYPES.items()}
@@ -369,6 +378,7 @@ METHODS: dict[str, Any] = {
     "share_memory_": share_memory_,
     "pin_memory": pin_memory,
     "is_pinned": is_pinned,
+    "record_stream": record_stream,
     "type": type_,
     "is_set_to": is_set_to,
     "is_same_size": is_same_size,
