@@ -106,6 +106,16 @@ def test_nccl_says_what_is_missing():
 
 
 @pytest.mark.gpu
+def test_a_gpu_without_nccl_is_no_reason_for_a_warning():
+    program = "import sys; sys.modules['cupy_backends.cuda.libs.nccl'] = None\n"
+    program += "from ddpgrad.distributed.transports import nccl; print(nccl.missing())"
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", program], capture_output=True, text=True, timeout=100
+    )
+    assert done.stdout == "CuPy finds no NCCL; install nvidia-nccl-cu12 (or -cu13)\n", done.stderr
+
+
+@pytest.mark.gpu
 @pytest.mark.skipif(not dist.is_nccl_available(), reason="needs a GPU, CuPy and NCCL")
 def test_ranks_that_share_a_process_cannot_use_nccl():
     with pytest.raises(TransportError, match="several ranks share a process"):

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import socket
 import threading
+import warnings
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any
@@ -41,10 +42,12 @@ def missing() -> str | None:
     if reason := library.missing():
         return reason
     try:
-        nccl = import_module("cupy.cuda.nccl")
-    except ImportError as error:
-        return f"CuPy does not load NCCL ({error}); install nvidia-nccl-cu12 (or -cu13)"
-    return None if getattr(nccl, "available", True) else "this CuPy has no NCCL"
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # of what is said here
+            found = import_module("cupy.cuda.nccl").available
+    except ImportError:
+        found = False
+    return None if found else "CuPy finds no NCCL; install nvidia-nccl-cu12 (or -cu13)"
 
 
 class NcclTransport(Transport):
