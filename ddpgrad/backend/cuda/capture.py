@@ -68,6 +68,12 @@ def constant(host: np.ndarray) -> Array:
     return cupy.array(host) if now is None else now.constant(np.asarray(host))
 
 
+def here() -> tuple[int, int]:
+    """The current GPU and stream: what belongs to a constant that is kept, which other streams do not wait for."""
+    cuda = cupy_and_count()[0].cuda
+    return cuda.runtime.getDevice(), cuda.get_current_stream().ptr
+
+
 def fill(own: Array, given: Array) -> None:
     """Copy an array of the same shape, type and GPU; by CUDA, without a kernel, where both are contiguous."""
     if own.flags.c_contiguous and given.flags.c_contiguous:

@@ -16,7 +16,7 @@ import cupy  # pyright: ignore[reportMissingImports]
 import numpy as np
 
 from ..windows import Ints, convolved_size
-from .capture import constant
+from .capture import constant, here
 from .tensor_cores import ROWS, THREADS, TYPES, available, kernel
 
 Array = Any
@@ -238,13 +238,11 @@ def _grid(image: Ints, size: Ints, by: Ints, step: Ints) -> Any:
 
 def _taps(channels: int, kernel: Ints, image: Ints, by: Sequence[int], shift: Sequence[int]) -> Array:
     """(channels * places of the kernel, 4): where the channel begins in an image, and place * by + shift."""
-    return _tap_table(
-        channels, tuple(kernel), math.prod(image), tuple(by), tuple(shift), cupy.cuda.Device().id
-    )
+    return _tap_table(channels, tuple(kernel), math.prod(image), tuple(by), tuple(shift), here())
 
 
 @lru_cache(maxsize=1024)
-def _tap_table(channels: int, kernel: Ints, each: int, by: Ints, shift: Ints, gpu: int) -> Array:
+def _tap_table(channels: int, kernel: Ints, each: int, by: Ints, shift: Ints, where: Ints) -> Array:
     places = np.indices(kernel).reshape(len(kernel), -1).T * by + shift
     table = np.zeros((channels, len(places), 4), np.int32)
     table[..., 0] = np.arange(channels)[:, None] * each

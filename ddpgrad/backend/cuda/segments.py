@@ -14,7 +14,7 @@ import cupy  # pyright: ignore[reportMissingImports]
 import numpy as np
 
 from ..device import capturing
-from .capture import constant
+from .capture import constant, here
 
 Array = Any
 
@@ -48,11 +48,11 @@ def tables(targets: Sequence[Sequence[Array]], lanes: int = CHUNK) -> tuple[Arra
     rows = np.array([[0, target[0].size, *[a.data.ptr for a in target]] for target in targets], np.int64)
     chunks, width = -(-rows[:, 1] // CHUNK), rows.shape[1]
     rows[:, 0] = np.cumsum(chunks) - chunks
-    gpu = cupy.cuda.runtime.getDevice()
-    of_chunk = uncached(_of_chunk)(gpu, chunks.tobytes())
+    where = here()
+    of_chunk = uncached(_of_chunk)(where, chunks.tobytes())
     return (
         cupy.broadcast_to(of_chunk[:, None], (of_chunk.size, lanes)),
-        uncached(_rows)(gpu, rows.tobytes(), width),
+        uncached(_rows)(where, rows.tobytes(), width),
         width,
     )
 
@@ -63,13 +63,13 @@ def uncached(made: Any) -> Any:
 
 
 @functools.lru_cache(maxsize=_KEPT)
-def _of_chunk(gpu: int, chunks: bytes) -> Array:
-    """The number of each chunk's row on the current GPU `gpu`; lengths stay where gradients move."""
+def _of_chunk(where: tuple[int, int], chunks: bytes) -> Array:
+    """The number of each chunk's row on the current GPU; lengths stay where gradients move."""
     counts = np.frombuffer(chunks, np.int64)
     return constant(np.repeat(np.arange(len(counts)), counts))
 
 
 @functools.lru_cache(maxsize=_KEPT)
-def _rows(gpu: int, listed: bytes, width: int) -> Array:
-    """The rows on the current GPU `gpu`."""
+def _rows(where: tuple[int, int], listed: bytes, width: int) -> Array:
+    """The rows on the current GPU."""
     return constant(np.frombuffer(listed, np.int64).reshape(-1, width))

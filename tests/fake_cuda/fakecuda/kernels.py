@@ -51,7 +51,9 @@ def _headers() -> Path:
     """All headers of kernels as one, precompiled: to read it takes a tenth of the time."""
     own = [build.HERE / "kernel.h", build.HERE / "special.h", build.HERE / "machine" / "fibers.h"]
     lines = ['#include "kernel.h"', *(f"#include <cupy/{name}>" for name in _CUPY_HEADERS)]
-    options = [option.replace(str(build.HERE), "") for option in _options()]  # another checkout has the same kernels
+    options = [
+        option.replace(str(build.HERE), "") for option in _options()
+    ]  # another checkout has the same kernels
     name = f"headers-{build.digest(*(path.read_bytes() for path in own), *options)}.h"
     header = build.cache() / name
     made = header.with_name(f"{name}.gch")

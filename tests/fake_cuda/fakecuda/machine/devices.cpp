@@ -30,6 +30,7 @@ struct Event {
   double time;
   Mark mark;
   Point point;
+  bool asked;  // whether it has come about, and it had not
 };
 std::set<Event*> events;
 
@@ -54,7 +55,7 @@ cudaError_t make_stream(cudaStream_t* out, unsigned flags) {
 
 cudaError_t make_event(cudaEvent_t* out, unsigned flags) {
   Locked guard(lock);
-  Event* event = new Event{current, !(flags & cudaEventDisableTiming), false, 0, {}, {}};
+  Event* event = new Event{current, !(flags & cudaEventDisableTiming), false, 0, {}, {}, false};
   events.insert(event);
   *out = (cudaEvent_t)event;
   return cudaSuccess;
@@ -249,10 +250,20 @@ EXPORT cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   if (auto status = known(stream)) return status;
   return finish(stream);
 }
+// No, at first; who asks again lets it be done.
+static bool stream_asked = false;
+static cudaError_t asked_for(const Point& point, bool& asked) {
+  if (!asked && !is_done(point)) {
+    asked = true;
+    return cudaErrorNotReady;
+  }
+  asked = false;
+  return finish(point);
+}
 EXPORT cudaError_t cudaStreamQuery(cudaStream_t stream) {
   if (auto status = check_not_captured(stream, "the host asks for")) return status;
   if (auto status = known(stream)) return status;
-  return finish(stream);  // who asks again and again gets an answer in the end
+  return asked_for(point_of(stream), stream_asked);
 }
 EXPORT cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
   if (!event_of(event)) return refuse(cudaErrorInvalidResourceHandle, "a stream waits for an event that does not exist");
@@ -303,21 +314,24 @@ EXPORT cudaError_t cudaEventRecord(cudaEvent_t handle, cudaStream_t stream) {
   event->recorded = true;
   event->mark = mark_of(stream);
   if (!event->mark.capture) event->point = point_of(stream);
+  event->asked = false;
   return cudaSuccess;
 }
 static cudaError_t asked(cudaEvent_t handle) {
   Event* event = event_of(handle);
   if (!event) return cudaErrorInvalidResourceHandle;
   if (event->mark.capture) return refuse(cudaErrorCapturedEvent, "an event of a capture is asked for");
-  return finish(event->point);
+  return cudaSuccess;
 }
 EXPORT cudaError_t cudaEventQuery(cudaEvent_t event) {
   if (auto status = check_safe("cudaEventQuery")) return status;
-  return asked(event);
+  if (auto status = asked(event)) return status;
+  return asked_for(event_of(event)->point, event_of(event)->asked);
 }
 EXPORT cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   counters.synchronisations++;
-  return asked(event);
+  if (auto status = asked(event)) return status;
+  return finish(event_of(event)->point);
 }
 EXPORT cudaError_t cudaEventElapsedTime(float* out, cudaEvent_t from, cudaEvent_t to) {
   Event *first = event_of(from), *second = event_of(to);

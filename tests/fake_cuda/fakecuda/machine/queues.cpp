@@ -60,10 +60,15 @@ Point point_of(cudaStream_t stream) {
   return {device_of(stream), plain(stream), queue_of(stream).given()};
 }
 
-void wait_for_point(cudaStream_t stream, const Point& point) {
+bool is_done(const Point& point) {
   Locked guard(lock);
   auto found = queues.find({point.device, point.stream});
-  if (found != queues.end() && found->second.done < point.count) queue_of(stream).steps.push_back({nullptr, point});
+  return found == queues.end() || found->second.done >= point.count;
+}
+
+void wait_for_point(cudaStream_t stream, const Point& point) {
+  Locked guard(lock);
+  if (!is_done(point)) queue_of(stream).steps.push_back({nullptr, point});
 }
 
 cudaError_t finish(const Point& point) {

@@ -16,6 +16,7 @@ bool late();
 cudaError_t enqueue(cudaStream_t stream, Work work);
 cudaError_t enqueue(int device, cudaStream_t stream, Work work);
 Point point_of(cudaStream_t stream);
+bool is_done(const Point& point);
 // What the stream is given from here on comes after a point of another one.
 void wait_for_point(cudaStream_t stream, const Point& point);
 // Do what was given up to a point, by a stream, or by all streams, with all that it waits for.
