@@ -1,4 +1,4 @@
-"""Trains each of the cases `MODEL-OPTIMIZER-MODE` for 30 steps; rank 0 prints {case: hash of losses and parameters}.
+"""Trains each of the cases `MODEL-OPTIMIZER-MODE` for 20 steps; rank 0 prints {case: hash of losses and parameters}.
 
 Started by `test_proof.py` with one world size and several numbers of processes.
 """
@@ -25,7 +25,7 @@ from ddpgrad.launcher import Checkpointer
 from ddpgrad.nn.parallel import DistributedDataParallel
 from ddpgrad.utils.data import DataLoader, DistributedSampler, TensorDataset
 
-STEPS = 30
+STEPS = 20  # an epoch has 8
 
 
 def mlp() -> nn.Module:
