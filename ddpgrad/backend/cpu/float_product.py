@@ -23,11 +23,11 @@ from .kernel_cache import cached
 from .matmul import by_blas
 from .register_tile import intrinsic, moved_block, register_tile
 from .threads import PER_ELEMENT, in_parts, threads
-from .vectormath import _OPTIONS, SMALL_PRODUCT, copy_matrix
+from .vectormath import _OPTIONS, SMALL_PRODUCT, copy_matrix, processor_has
 
 Array = np.ndarray[Any, Any]
 
-AVAILABLE = bool(binding.get_host_cpu_features().get("avx512f", False))
+AVAILABLE = processor_has("avx512f")
 _ROWS, _LANES, _VECTORS = 8, 16, 2
 _COLUMNS = _LANES * _VECTORS
 TILE = _ROWS  # rows, of which a product is the same wherever the tile lies

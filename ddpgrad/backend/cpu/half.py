@@ -9,21 +9,21 @@ import platform
 from typing import Any
 
 import numpy as np
-from llvmlite import binding
 
 from ..dtype import numpy_of, prepare_narrow
 from ..layout import beside, empty_in_order, memory_order
 from .moves import overwrite
 from .threads import WORTH_SHARING, shared
-from .vectormath import kernel, narrowed, widened
+from .vectormath import kernel, narrowed, processor_has, widened
 
 Array = np.ndarray[Any, Any]
 
 # As which integers compiled code gets the types of 16 bits, that the one is not taken for the other.
 _STORED = {"bfloat16": np.dtype(np.uint16), "float16": np.dtype(np.int16)}
-_X86 = platform.machine().lower() in ("x86_64", "amd64")
-if _X86 and not binding.get_host_cpu_features().get("f16c", False):
-    del _STORED["float16"]  # this processor has no instruction for it
+# Other processors than x86 have had instructions for it all along.
+CONVERTS_FLOAT16 = platform.machine().lower() not in ("x86_64", "amd64") or processor_has("f16c")
+if not CONVERTS_FLOAT16:
+    del _STORED["float16"]
 
 
 # Below this many elements NumPy is done before compiled code has started.

@@ -17,7 +17,7 @@ from numba import njit
 from ..dtype import bfloat16, float16
 from ..layout import beside
 from .element_loops import compiled_loop, keep, memory, pointer, table_of_functions
-from .half import is_half
+from .half import CONVERTS_FLOAT16, is_half
 from .inner_loops import MOST, Head, address_of, call, elementwise, feeds_itself, few_words, put
 from .shared_loops import around
 from .shared_loops import install as install_shared
@@ -95,14 +95,14 @@ def _loop(args, dims, steps, data):
                 part, strides[k] = 1 if first == 0 or block == 1 else 0, 0
             if kind == _BFLOAT16:
                 _widen(place, step, part, buffer, np.uint16(0))
-            else:
+            elif CONVERTS_FLOAT16:  # else Numba leaves this out
                 _widen(place, step, part, buffer, np.int16(0))
         call(data[0], places_at, count_at, steps_at, data[1])
         for k in range(inputs, operands):
             place, kind = args[k] + first * steps[k], data[_FIRST_KIND + k]
             if kind == _BFLOAT16:
                 _narrow(buffers + k * _ROOM, size, place, steps[k], np.uint16(0))
-            elif kind == _FLOAT16:
+            elif CONVERTS_FLOAT16 and kind == _FLOAT16:
                 _narrow(buffers + k * _ROOM, size, place, steps[k], np.int16(0))
 
 

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from llvmlite import binding, ir
+from llvmlite import ir
 from numba import njit, types
 
 from ..dtype import bfloat16
@@ -22,11 +22,11 @@ from .kernel_cache import cached
 from .matmul import by_blas
 from .register_tile import intrinsic, moved_block, register_tile
 from .threads import PER_ELEMENT, in_parts
-from .vectormath import _OPTIONS, copy_matrix, instruction
+from .vectormath import _OPTIONS, copy_matrix, instruction, processor_has
 
 Array = np.ndarray[Any, Any]
 
-AVAILABLE = bool(binding.get_host_cpu_features().get("avx512bf16", False))
+AVAILABLE = processor_has("avx512bf16")
 _ROWS, _LANES, _VECTORS = 8, 16, 3
 _FEW = 2
 _COLUMNS = _LANES * _VECTORS

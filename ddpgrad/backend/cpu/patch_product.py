@@ -11,16 +11,15 @@ import functools
 from typing import Any
 
 import numpy as np
-from llvmlite import binding, ir
+from llvmlite import ir
 from numba import njit, types
 
 from .float_product import compiled
 from .register_tile import intrinsic, moved_block, register_tile
-from .vectormath import _OPTIONS
+from .vectormath import _OPTIONS, processor_has
 
-_FEATURES = binding.get_host_cpu_features()
-_WIDE = _FEATURES.get("avx512f", False)
-AVAILABLE = bool(_WIDE or (_FEATURES.get("avx2", False) and _FEATURES.get("fma", False)))
+_WIDE = processor_has("avx512f")
+AVAILABLE = _WIDE or processor_has("avx2", "fma")
 # As many sums as the registers hold.
 ROWS, LANES = (8, 16) if _WIDE else (4, 8)
 COLUMNS = 2 * LANES

@@ -16,6 +16,8 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 from numba import njit, types
+from numba.core import config
+from numba.core.codegen import get_host_cpu_features
 from numba.core.compiler import Compiler
 from numba.extending import intrinsic, overload
 
@@ -57,6 +59,14 @@ class _Apart(Compiler):
     def define_pipelines(self) -> Any:
         self.state.flags.noalias = True
         return super().define_pipelines()
+
+
+def processor_has(*features: str) -> bool:
+    """Whether kernels are compiled for a processor with these features: this one's, or those that Numba is told of by
+    NUMBA_CPU_FEATURES, NUMBA_CPU_NAME=generic or NUMBA_ENABLE_AVX=0."""
+    told: str | None = vars(config)["CPU_FEATURES"]
+    known = (get_host_cpu_features() if told is None else told).split(",")
+    return all(f"+{feature}" in known for feature in features)
 
 
 def compiled_for(*arrays: np.ndarray) -> bool:
