@@ -74,7 +74,7 @@ def test_shapes_that_do_not_fit_are_refused():
     with pytest.raises(ValueError, match="does not fit"):
         product(array, array.T, np.empty((300, 299), np.float32))
     for rows, out in ((np.ones((16, 65)), np.ones((16, 64))), (np.ones((16, 64)), np.ones((16, 96)))):
-        with pytest.raises(ValueError, match="does not fit|mismatch"):  # NumPy's where vectors are narrow
+        with pytest.raises(ValueError, match=r"does not fit|mismatch"):  # NumPy's where vectors are narrow
             by(np.ones((64, 64), np.float32), 2)(rows.astype(np.float32), out.astype(np.float32))
 
 
