@@ -169,10 +169,16 @@ class _Owners:
         if not self.names:
             return {}  # and none is recorded
         state = self.states[parameter]
-        for name in self.names:
-            if state.get(name) is None:
-                state[name] = self._new(parameter, name)
-                self.fresh.add(parameter)
+        lacking = [name for name in self.names if state.get(name) is None]
+        if 0 < len(lacking) < len(self.names):
+            have = ", ".join(repr(name) for name in self.names if name not in lacking)
+            raise KeyError(
+                f"the optimizer's state of a parameter of shape {list(parameter.shape)} has {have} and lacks {lacking[0]!r}: "
+                "it was loaded in part, or made before an option such as amsgrad was changed. Load all of it, or none"
+            )
+        for name in lacking:
+            state[name] = self._new(parameter, name)
+            self.fresh.add(parameter)
         if any(state[name]._array.shape != parameter._array.shape for name in self.arrays):
             why = "its .data was replaced, or fully_shard has divided it; make the optimizer after that"
             raise RuntimeError(f"optimizer state does not have the shape of its parameter: {why}")

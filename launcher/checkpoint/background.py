@@ -6,6 +6,7 @@ hidden folder of the checkpoint.
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import sys
@@ -18,28 +19,29 @@ from typing import Any
 
 from ddpgrad.core import environment
 from ddpgrad.core.errors import CheckpointError
+from ddpgrad.distributed.ranks import world
 
 _LOOK_S = 0.02
 
 
 class Writer:
-    """A thread that writes one thing at a time. `wait` raises its error."""
+    """A thread that writes one thing at a time. `wait` raises its error, or else the end of the program does."""
 
     def __init__(self) -> None:
         self._pool = ThreadPoolExecutor(1, "checkpoint writer")  # which Python's end waits for
-        self._begun: Future[None] | None = None
+        self._begun: list[Future[None]] = []
+        world.current().last_checks.add(functools.partial(_last_error, self._begun), self)
         self._given_up = threading.Event()
 
     def start(self, write: Callable[[], None]) -> None:
         """Run `write` in the thread."""
         self._given_up.clear()
-        self._begun = self._pool.submit(_told, write)
+        self._begun[:] = [self._pool.submit(_told, write)]
 
     def wait(self) -> None:
         """Return when nothing is being written; raises an error that came since the last call."""
-        begun, self._begun = self._begun, None
-        if begun is not None:
-            begun.result()
+        if self._begun:
+            self._begun.pop().result()
 
     def give_up(self) -> None:
         """Wait for no more reports of other ranks."""
@@ -63,6 +65,14 @@ class Writer:
                 raise CheckpointError(f"rank {rank}: {report['error']}")
             reports.append(report["result"])
         return reports
+
+
+def _last_error(begun: list[Future[None]]) -> CheckpointError | None:
+    """The error of what nobody has waited for."""
+    error = begun.pop().exception() if begun else None
+    if error is None or isinstance(error, CheckpointError):
+        return error
+    raise error
 
 
 def _told(write: Callable[[], None]) -> None:

@@ -96,7 +96,7 @@ class Checkpointer:
         for name, steps in (("every", every), ("memory_every", memory_every)):
             if steps is not None and steps < 1:
                 raise ValueError(f"{name} must be at least 1, or None; got {steps}")
-        self.folder = Path(folder)
+        self.folder = Path(folder).absolute()  # which the program may leave while the job runs
         if not _may_be_folder(self.folder):
             raise CheckpointError(
                 f"checkpoints need a folder, and {self.folder} is a file, or a link to nothing"
@@ -150,12 +150,13 @@ class Checkpointer:
         def take() -> list[Any]:
             mine.extend(own_shares(objects, rank, ranks, self.sharded))
             together = b"" if self.sharded or ranks == 1 else _to_bytes(small_states(objects))
-            return [together, {share.name: share.digest for share in mine if share.digest}, step]
+            said = {"step": step, "folder": str(self.folder), "names": sorted(objects)}
+            return [together, {share.name: share.digest for share in mine if share.digest}, said]
 
         taken = gathered(take)
 
         def begin() -> str:
-            _check_alike([digests for _, digests, _ in taken], [there for *_, there in taken])
+            _check_alike([digests for _, digests, _ in taken], [said for *_, said in taken])
             return str(self._store.begin(step))
 
         begun = answer_of_rank_0(begin)
@@ -175,6 +176,9 @@ class Checkpointer:
                 writer.start(lambda: report(pending.hidden, rank, pending.write))
             else:
                 report(pending.hidden, rank, dict)
+            settled(
+                lambda: None
+            )  # all have begun: a rank whose program ends now waits for none that has yet to
             return
         try:
             written = gathered(pending.write)
@@ -368,11 +372,13 @@ def _may_be_folder(path: Path) -> bool:
         return not path.is_symlink()
 
 
-def _check_alike(digests: Sequence[dict[str, str]], steps: Sequence[int]) -> None:
-    if other := [rank for rank, step in enumerate(steps) if step != steps[0]]:
-        raise CheckpointError(
-            f"rank {other[0]} saves step {steps[other[0]]}, and rank 0 step {steps[0]}: all ranks save the same step"
-        )
+def _check_alike(digests: Sequence[dict[str, str]], said: Sequence[dict[str, Any]]) -> None:
+    for rank, there in enumerate(said):
+        for what, value in said[0].items():
+            if there[what] != value:
+                raise CheckpointError(
+                    f"rank {rank} saves {what} {there[what]}, and rank 0 {what} {value}: all ranks save the same"
+                )
     for rank, found in enumerate(digests):
         for name, digest in digests[0].items():
             if found.get(name) != digest:

@@ -37,7 +37,10 @@ class Retention:
         return [path for _, path in old if path != best]
 
     def _best(self, paths: Sequence[Path]) -> Path | None:
-        metrics = {path: metric for path in paths if (metric := _metric(path)) is not None}
+        # No number is neither more nor less than NaN, which would stay the best wherever it came first.
+        metrics = {
+            path: metric for path in paths if (metric := _metric(path)) is not None and metric == metric
+        }
         if not metrics:
             return None
         return (min if self.best == "min" else max)(metrics, key=metrics.__getitem__)

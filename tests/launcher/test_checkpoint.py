@@ -3,6 +3,7 @@
 import errno
 import os
 import shutil
+import textwrap
 import threading
 from pathlib import Path
 
@@ -214,6 +215,13 @@ def test_what_is_kept_is_the_users_choice(tmp_path):
     assert names(tmp_path) == ["step_00000010", "step_00000011", "step_00000013"]
 
 
+def test_a_metric_that_is_nan_is_not_the_best(tmp_path):
+    checkpoints = Checkpointer(tmp_path, keep=1, best="max")
+    for step, metric in enumerate((float("nan"), 0.9, float("nan"), 0.4)):
+        checkpoints.save(step, metric, model=Model(step))
+    assert names(tmp_path) == ["step_00000001", "step_00000003"]
+
+
 def test_a_save_in_the_background_is_of_the_moment(tmp_path):
     checkpoints = Checkpointer(tmp_path, background=True)
     model, history = Model(1.0), [1]
@@ -281,9 +289,41 @@ def test_a_file_as_the_folder_and_different_steps_are_told_of_at_once(tmp_path, 
             Checkpointer(tmp_path / name)
     with pytest.raises(CheckpointError, match="rank 1 saves step 6, and rank 0 step 5"):
         ranks(2, lambda rank: Checkpointer(tmp_path / "run").save(5 + rank, numbers=[1]))
+    with pytest.raises(CheckpointError, match=r"rank 1 saves folder .*run1, and rank 0 folder .*run0"):
+        ranks(2, lambda rank: Checkpointer(tmp_path / f"run{rank}").save(5, numbers=[1]))
+    with pytest.raises(CheckpointError, match=r"rank 1 saves names \['b'\], and rank 0 names \['a'\]"):
+        ranks(2, lambda rank: Checkpointer(tmp_path / "run").save(5, **{"ab"[rank]: [1]}))
     assert not (tmp_path / "run").exists()
     monkeypatch.setattr(os.path, "lexists", lambda path: True)  # as it was before another rank moved it
     Checkpointer(tmp_path / "run").save(1, numbers=[1])
+
+
+def test_a_program_may_change_its_folder(tmp_path, monkeypatch):
+    (tmp_path / "other").mkdir()
+    monkeypatch.chdir(tmp_path)
+    checkpoints = Checkpointer("run")
+    monkeypatch.chdir("other")
+    checkpoints.save(1, numbers=[1])
+    assert names(tmp_path / "run") == ["step_00000001"]
+
+
+@pytest.mark.parametrize("procs", ["1", "2"])
+def test_an_error_in_the_background_is_told_at_the_end_of_the_program(ddprun, procs):
+    """Where nothing asks for it before: the last checkpoint is not lost in silence."""
+    script = """
+    import errno, os, threading
+    import ddpgrad as torch
+    from ddpgrad.launcher import Checkpointer
+    torch.distributed.init_process_group()
+    def full(*_):
+        if "checkpoint writer" in threading.current_thread().name: raise OSError(errno.ENOSPC, "No space left")
+    os.fsync = full
+    Checkpointer("run", background=True).save(1, weight={"w": torch.ones(3)})
+    """
+    result = ddprun.run("-n", "2", "--procs", procs, ddprun.script(textwrap.dedent(script), prelude=""))
+    assert result.code == 5 and "step_00000001: [Errno 28] No space left" in "".join(result.said[-2:]), (
+        result.err
+    )
 
 
 def test_step_saves_when_due(tmp_path):

@@ -153,14 +153,25 @@ def test_a_learning_rate_in_a_tensor() -> None:
 
 def test_a_copy_goes_its_own_way() -> None:
     p = parameter()
-    optimizer = optim.Adam([p], lr=0.1)
+    optimizer = optim.SGD([p], lr=0.1, momentum=0.9)
     optimizer.register_step_post_hook(lambda *a: pytest.fail("the hook was copied"))
-    optimizer.state[p] = {"exp_avg": torch.ones(2)}
+    optimizer.state[p] = {"momentum_buffer": torch.ones(2)}
     copied = copy.deepcopy(optimizer)
     (other,) = copied.param_groups[0]["params"]
     other.grad = torch.ones(2)
     copied.step()
     assert p.tolist() == [1.0, 1.0] and other.tolist() != [1.0, 1.0] and len(optimizer.state[p]) == 1
+
+
+@pytest.mark.parametrize("absent", ["exp_avg", "step"])
+def test_state_that_lacks_a_part_is_not_begun_anew(absent: str) -> None:
+    p = parameter()
+    p.grad = torch.ones(2)
+    optimizer = optim.Adam([p])
+    optimizer.step()
+    del optimizer.state[p][absent]
+    with pytest.raises(KeyError, match=rf"shape \[2\] has .* lacks '{absent}'"):
+        optimizer.step()
 
 
 def test_a_nan_is_not_lost() -> None:

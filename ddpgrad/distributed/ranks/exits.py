@@ -17,7 +17,7 @@ import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
-from ...core.errors import DistributedError
+from ...core.errors import DdpgradError, DistributedError
 from .. import transports
 from ..transports.process_monitor import pid_namespace
 
@@ -97,7 +97,7 @@ class ExitWatch:
         if self._reporter is not None and self._concerned:
             try:
                 world.hosted[0].last_checks.raise_error()
-            except DistributedError as error:
+            except DdpgradError as error:
                 self._on_exception(type(error), error, error.__traceback__)
         self._left = True
         if self._reporter is not None:
@@ -142,9 +142,9 @@ class LastChecks:
     def __init__(self, rank: int, alone: bool) -> None:
         self._rank, self._alone = rank, alone
         self._checks: list[weakref.finalize] = []
-        self.error: DistributedError | None = None
+        self.error: DdpgradError | None = None
 
-    def add(self, check: Callable[[], DistributedError | None], owner: object) -> None:
+    def add(self, check: Callable[[], DdpgradError | None], owner: object) -> None:
         """Let `check` say what is wrong at the end, or before, when `owner` is freed."""
 
         def ended() -> None:
