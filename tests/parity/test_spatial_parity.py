@@ -5,10 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch as oracle
-from both import check
-
-import ddpgrad
+from both import agree, check
 
 pytestmark = pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel")
 
@@ -155,14 +152,14 @@ def test_function(case: str) -> None:
 
 
 def test_output_size_of_a_transposed_convolution() -> None:
-    sizes = []
-    for stack in (oracle, ddpgrad):
-        down, up = stack.nn.Conv2d(3, 3, 3, stride=3, padding=1), stack.nn.ConvTranspose2d(3, 3, 3, 3, 1)
-        x = stack.zeros(2, 3, 12, 14)
-        sizes.append([tuple(up(down(x), output_size=s).shape) for s in (x.shape, [11, 14])])
+    def program(t: Any) -> Any:
+        down, up = t.nn.Conv2d(3, 3, 3, stride=3, padding=1), t.nn.ConvTranspose2d(3, 3, 3, 3, 1)
+        x = t.zeros(2, 3, 12, 14)
         with pytest.raises(ValueError, match="requested an output size"):
             up(down(x), output_size=[20, 20])
-    assert sizes[1] == sizes[0]
+        return [up(down(x), output_size=size) for size in (x.shape, [11, 14])]
+
+    agree(program)
 
 
 LAZY: dict[str, tuple[Make, tuple[int, ...]]] = {
@@ -181,15 +178,13 @@ def test_lazy_convolution(case: str) -> None:
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_half_types_are_summed_in_float32(dtype: str) -> None:
-    results = []
-    for stack in (oracle, ddpgrad):
-        F, kind = stack.nn.functional, getattr(stack, dtype)
-        x = stack.tensor(numbers(2, 8, 9, 9)).to(kind).requires_grad_()
-        w = stack.tensor(numbers(8, 8, 3, 3)).to(kind).requires_grad_()
+    def program(t: Any) -> Any:
+        F, kind = t.nn.functional, getattr(t, dtype)
+        x = t.tensor(numbers(2, 8, 9, 9)).to(kind).requires_grad_()
+        w = t.tensor(numbers(8, 8, 3, 3)).to(kind).requires_grad_()
         out = F.avg_pool2d(F.max_pool2d(F.conv2d(x, w, padding=1), 2), 2)
         out.sum().backward()
-        results.append([t.detach().float().numpy() for t in (out, x.grad, w.grad)])
+        return out, x.grad, w.grad
+
     # Neighbouring numbers may round apart, as PyTorch rounds between the sums of its blocks.
-    eps = 2.0**-10 if dtype == "float16" else 2.0**-7
-    for expected, found in zip(*results, strict=True):
-        np.testing.assert_allclose(found, expected, rtol=2 * eps, atol=2 * eps * np.abs(expected).max())
+    agree(program, 2 * (2.0**-10 if dtype == "float16" else 2.0**-7))
