@@ -8,25 +8,22 @@ import torch
 import torch.distributed as dist
 import torch.nn as nn
 import torch.nn.functional as F
-from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.nn.parallel import DistributedDataParallel as DDP
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 
-def perceptron(inputs: int = 8, outputs: int = 4) -> nn.Module:
+def perceptron() -> nn.Module:
     torch.manual_seed(1)
-    return nn.Sequential(nn.Linear(inputs, 16), nn.ReLU(), nn.Linear(16, outputs))
+    return nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4))
 
 
-def batches(steps: int, size: int = 6, inputs: int = 8, classes: int = 4):
+def batches(steps: int, size: int = 6):
     """Another batch for each rank and step."""
     generator = torch.Generator().manual_seed(100 + dist.get_rank())
     for _ in range(steps):
-        yield (
-            torch.randn(size, inputs, generator=generator),
-            torch.randint(0, classes, (size,), generator=generator),
-        )
+        yield torch.randn(size, 8, generator=generator), torch.randint(0, 4, (size,), generator=generator)
 
 
 def mean(value: torch.Tensor) -> float:
@@ -86,39 +83,23 @@ def zero() -> list[float]:
     """Optimizer state that is divided among the ranks, and put together for a file."""
     model = DDP(perceptron())
     optimizer = ZeroRedundancyOptimizer(model.parameters(), optimizer_class=torch.optim.Adam, lr=1e-2)
-    losses = []
-    for x, y in batches(4):
-        optimizer.zero_grad()
-        loss = F.cross_entropy(model(x), y)
-        loss.backward()
-        optimizer.step()
-        losses.append(mean(loss))
+    losses = train(model, optimizer)
     optimizer.consolidate_state_dict(to=0)
     if dist.get_rank() == 0:
         losses.append(float(len(optimizer.state_dict()["state"])))
     return losses
 
 
-def power_sgd() -> list[float]:
-    model = DDP(perceptron(32, 32))
-    state = powerSGD_hook.PowerSGDState(
-        process_group=None, matrix_approximation_rank=16, start_powerSGD_iter=2, min_compression_rate=0.1
-    )
-    model.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
-    return train(model, batches(6, inputs=32))
-
-
 def halves() -> list[float]:
     """Gradients that travel in 16 bits."""
     model = DDP(perceptron())
     model.register_comm_hook(None, default_hooks.fp16_compress_hook)
-    return train(model, batches(4))
+    return train(model, torch.optim.SGD(model.parameters(), lr=0.05))
 
 
-def train(model: nn.Module, data, lr: float = 0.05) -> list[float]:
-    optimizer = torch.optim.SGD(model.parameters(), lr=lr)
+def train(model: nn.Module, optimizer) -> list[float]:
     losses = []
-    for x, y in data:
+    for x, y in batches(4):
         optimizer.zero_grad()
         loss = F.cross_entropy(model(x), y)
         loss.backward()
@@ -268,6 +249,6 @@ def resumed() -> list[float]:
 
 
 PROGRAMS = [
-    digits, accumulation, zero, power_sgd, halves, mixed_precision, moving_average, uneven, shared_statistics, adversaries,
+    digits, accumulation, zero, halves, mixed_precision, moving_average, uneven, shared_statistics, adversaries,
     distillation, resumed,
 ]  # fmt: skip
