@@ -76,6 +76,8 @@ def test_normal_numbers_have_pytorchs_bits(torch, dtype, compiled, monkeypatch):
     """In blocks and singly, of any mean and deviation, and in memory of any layout; by compiled code and without it."""
     if not compiled:
         monkeypatch.setattr("ddpgrad.backend.normals._compiled", lambda count: None)
+    else:
+        monkeypatch.setattr("ddpgrad.backend.cpu.kernel_cache._WORTH_COMPILING", 0)
     for name in ("_MANY", "_FEW_CALLS"):
         monkeypatch.setattr(f"ddpgrad.random.generator.{name}", 0 if compiled else 1 << 40)
     monkeypatch.setattr("ddpgrad.random.generator._Compiled.module", None)

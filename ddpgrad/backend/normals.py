@@ -44,8 +44,7 @@ TWO_PI = _f(2 * math.pi)
 def box_muller(unit: Array, out: Array, mean: float, std: float) -> None:
     """Turn whole blocks of uniform numbers, float32 or float64, into normal ones in `out`."""
     compiled = _compiled(unit.size)
-    if compiled is not None:
-        compiled.box_muller(unit, out, mean, std)
+    if compiled is not None and compiled.box_muller(unit, out, mean, std):
         return
     pairs, target = unit.reshape(-1, 2, HALF), out.reshape(-1, 2, HALF)
     if unit.dtype == np.float32:

@@ -158,11 +158,11 @@ class Generator(Variates):
         """
         for level in mode.levels:
             level.draw(self)
-        twister = _compiled(draws * out.size)
-        if twister is None:
+        fill = _compiled(how, draws * out.size)
+        if fill is None:
             return False
         with self._twister.lock:  # as NumPy's own draws: another thread must not draw the same
-            getattr(twister, how)(self._twister.ctypes.state_address, *more, out)
+            fill(self._twister.ctypes.state_address, *more, out)
         return True
 
     def _words32(self, count: int) -> np.ndarray:
@@ -236,7 +236,7 @@ class Generator(Variates):
         if count < BLOCK or not in_blocks:
             values = [scaled(value, std, mean) for value in self._single_normals(count)]
             return np.array(values, dtype=np.float64).astype(kind).reshape(shape)
-        if kind == np.float32 and _compiled(count) is not None:
+        if kind == np.float32 and _compiled("normal", count) is not None:
             values = np.empty(shape, kind)
             self._fill("normal", values.reshape(-1), np.float32(mean), np.float32(std))
             return values
@@ -279,9 +279,9 @@ class Generator(Variates):
         if n < 2:
             return np.arange(n)
         draws = self._words32(n - 1) if n < 0xFFFFFFFF // 20 else self._words64(n - 1)
-        if (twister := _compiled(n)) is not None:
+        if (swap_in_turn := _compiled("swap_in_turn", n)) is not None:
             order = np.arange(n)
-            twister.swap_in_turn(draws, order)
+            swap_in_turn(draws, order)
             return order
         partners = draws % np.arange(n, 1, -1, dtype=np.uint64)
         return _swap_in_turn(n, partners.view(np.int64) + np.arange(n - 1))
@@ -294,8 +294,8 @@ class _Compiled:
     module: Any = None
 
 
-def _compiled(draws: int) -> Any:
-    """The compiled twister, where it is loaded or worth loading for so many draws; else None."""
+def _compiled(how: str, draws: int) -> Any:
+    """A function of the compiled twister, where that is worth loading for so many draws, or compiling; else None."""
     if _Compiled.module is None:
         few = draws < _MANY and ("numba" not in sys.modules or _Compiled.calls < _FEW_CALLS)
         if few or not numba_enabled():
@@ -304,7 +304,7 @@ def _compiled(draws: int) -> Any:
         from ..backend.cpu import twister
 
         _Compiled.module = twister
-    return _Compiled.module
+    return _Compiled.module.if_worth_it(how, draws)
 
 
 def _swap_in_turn(n: int, partners: np.ndarray) -> np.ndarray:

@@ -118,3 +118,18 @@ def test_code_of_another_type_is_not_taken(begin, tmp_path):
     )
     shutil.copyfile(second, first)
     assert told(begin("f4", "f8")) == [1000, 1000, 1]
+
+
+FEW_DRAWS = """
+import ddpgrad as torch
+
+torch.nn.functional.silu(torch.ones(3))
+torch.randn(1000, 100), torch.randperm(50_000), torch.rand(300_000)
+"""
+
+
+def test_few_random_numbers_compile_nothing(tmp_path):
+    env = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path), "OMP_NUM_THREADS": "1"}
+    subprocess.run([sys.executable, "-c", FEW_DRAWS], env=env, check=True, timeout=600)
+    kept = {path.name.partition(".")[0] for path in tmp_path.rglob("*.nbc")}
+    assert "element_loops" in kept and "twister" not in kept and "normals" not in kept

@@ -15,14 +15,14 @@ from typing import Any
 
 import numpy as np
 from numba import types
-from numba.extending import overload, register_jitable
+from numba.extending import overload
 
 from ..dtype import prepare_narrow
 from ..layout import beside
 from .doublemath import floor, fused, whole
 from .half import is_half, stored
 from .threads import in_parts
-from .vectormath import _INLINED, kernel, narrowed, widened
+from .vectormath import _INLINED, kernel, narrowed, part, widened
 
 Array = np.ndarray[Any, Any]
 
@@ -97,7 +97,7 @@ def _each(element: Callable[..., Any], input: Any, other: Any, integers: str) ->
 
 @functools.cache
 def _loop(element: Callable[..., Any]) -> Any:
-    element = element if element is floor_of else register_jitable(element)
+    element = element if element is floor_of else part(element)
 
     def loop(out, a, b, many_a, many_b, zeros, first, end):
         for start in range(first, end, _BLOCK):

@@ -17,12 +17,11 @@ from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 from numba.core.ccallback import CFunc
-from numba.extending import register_jitable
 
 from ..dtype import bfloat16, prepare_narrow
 from ..layout import is_in_order, memory_order
 from .kernel_cache import cached
-from .vectormath import _KERNEL, _OPTIONS, instruction
+from .vectormath import _KERNEL, _OPTIONS, instruction, part
 
 Array = np.ndarray[Any, Any]
 
@@ -166,7 +165,7 @@ def _made(element: Callable[..., Any], dtype: np.dtype[Any], arrays: int, option
 
 
 def _ufunc(element: Callable[..., Any], dtype: np.dtype[Any], arrays: int, options: int) -> Any:
-    body = (_over_one if arrays == 1 else _over_pairs)(register_jitable(element), dtype.type, _READ[options])
+    body = (_over_one if arrays == 1 else _over_pairs)(part(element), dtype.type, _READ[options])
     loop = compiled_loop(body, fastmath=getattr(element, "fastmath", _KERNEL))
     keep(loop)
     kinds = [dtype] * (arrays + options + 1)
@@ -177,16 +176,16 @@ def _ufunc(element: Callable[..., Any], dtype: np.dtype[Any], arrays: int, optio
 # Whole blocks only: what is left over is computed in a block too, since compilers divide otherwise in vectors than one by one.
 
 
-@register_jitable
+@part
 def _number(address, kind):
     return pointer(address, kind(0))[0]
 
 
 _READ: dict[int, Any] = {
-    0: register_jitable(lambda args, first, kind: ()),
-    1: register_jitable(lambda args, first, kind: (_number(args[first], kind),)),
-    2: register_jitable(lambda args, first, kind: (_number(args[first], kind), _number(args[first + 1], kind))),
-    3: register_jitable(
+    0: part(lambda args, first, kind: ()),
+    1: part(lambda args, first, kind: (_number(args[first], kind),)),
+    2: part(lambda args, first, kind: (_number(args[first], kind), _number(args[first + 1], kind))),
+    3: part(
         lambda args, first, kind: (
             _number(args[first], kind), _number(args[first + 1], kind), _number(args[first + 2], kind),
         )
@@ -195,7 +194,7 @@ _READ: dict[int, Any] = {
 """By their number: how a loop reads its options, from the place of the first on."""
 
 
-@register_jitable
+@part
 def _block(source, step, size, width, buffer, kind):
     """Where a block begins with `size` elements: there, or in a buffer that is filled, with the first of them behind."""
     if step == width and size == _BLOCK:
@@ -208,7 +207,7 @@ def _block(source, step, size, width, buffer, kind):
     return buffer
 
 
-@register_jitable
+@part
 def _scatter(buffer, size, target, step, kind):
     row = pointer(buffer, kind(0))
     for i in range(size):

@@ -17,6 +17,9 @@ from numba.core.sigutils import normalize_signature
 _LIMIT_S = 60.0
 _LOOK_S = 0.01
 
+# Elements in the time that compiling a kernel takes, where NumPy does the same.
+_WORTH_COMPILING = 1 << 22
+
 # The file of a folder in which each kernel has a byte to lock. It stays open: closing it would give up all its locks.
 _files: dict[tuple[int, str], int] = {}
 
@@ -29,6 +32,11 @@ class KernelCache(FunctionCache):
     """
 
     _locked = False
+    asked = 0  # elements, of `worth_compiling`
+
+    def kept(self) -> bool:
+        """Whether the kernel is on disk, for arguments of some types."""
+        return os.path.exists(self._cache_file._index_path)
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """The code for arguments of these types; None if it has to be compiled, by this process."""
@@ -101,3 +109,12 @@ def cached(compiled: Any) -> Any:
             stacklevel=3,
         )
     return compiled
+
+
+def worth_compiling(compiled: Any, elements: int) -> bool:
+    """Whether to call a kernel for so many elements rather than NumPy: it is compiled or on disk, or was asked for often."""
+    cache = compiled._cache
+    if compiled.overloads or not isinstance(cache, KernelCache) or cache.kept():
+        return True
+    cache.asked += elements
+    return cache.asked >= _WORTH_COMPILING

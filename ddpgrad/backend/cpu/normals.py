@@ -11,7 +11,7 @@ from numba import njit, types
 
 from ..normals import BLOCK, COS, FOUR_BY_PI, HALF, LN_2, LOG, QUARTER_PI, SIN, SQRT_HALF, TWO_PI
 from .doublemath import fused
-from .kernel_cache import cached
+from .kernel_cache import cached, worth_compiling
 from .vectormath import _OPTIONS, instruction
 
 Array = np.ndarray[Any, Any]
@@ -22,10 +22,13 @@ _L0, _L1, _L2, _L3, _L4, _L5, _L6, _L7, _L8 = LOG
 _ZERO, _HALF, _ONE, _TWO = (np.float32(c) for c in (0, 0.5, 1, 2))
 
 
-def box_muller(unit: Array, out: Array, mean: float, std: float) -> None:
-    """Turn whole blocks of uniform numbers, float32 or float64, into normal ones in `out`."""
+def box_muller(unit: Array, out: Array, mean: float, std: float) -> bool:
+    """Turn whole blocks of uniform numbers, float32 or float64, into normal ones in `out`; False where NumPy has sooner done so."""
     number = unit.dtype.type
+    if number is np.float32 and not worth_compiling(normal_blocks, unit.size):
+        return False
     (normal_blocks if number is np.float32 else _wide_blocks)(unit, out, number(mean), number(std))
+    return True
 
 
 def _reinterpreted(source: Any, bits: Any, target: Any) -> Any:

@@ -13,11 +13,10 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from numba.extending import register_jitable
 
 from . import numbers as on_numbers
 from .threads import in_parts, shared, threads
-from .vectormath import compiled_for, kernel, narrowed, widened
+from .vectormath import compiled_for, kernel, narrowed, part, widened
 
 _BLOCK = 1 << 14  # elements whose squares are summed before they join the total
 
@@ -92,11 +91,11 @@ def _loop(rule: Callable[..., Any], states: int) -> tuple[Callable[..., None], C
         for code in codes
     ]
     text = hashlib.sha256(repr(found).encode()).hexdigest()
-    loop = kernel(_LOOPS[states](register_jitable(rule), text))
+    loop = kernel(_LOOPS[states](part(rule), text))
     return loop, shared("param", "grad", *"abc"[:states])(loop)
 
 
-@register_jitable
+@part
 def decayed(decay, p):
     """What a decay adds to a gradient: nothing without one, be the parameter infinite."""
     return decay * p if decay != 0 else decay

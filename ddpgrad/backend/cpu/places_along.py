@@ -6,10 +6,9 @@ import math
 from typing import Any
 
 import numpy as np
-from numba.extending import register_jitable
 
 from ..overwriting import to_write
-from .vectormath import compiled_for, kernel
+from .vectormath import compiled_for, kernel, part
 
 Array = np.ndarray
 
@@ -79,7 +78,7 @@ def _outside(index: Array, bad: int, dim: int, size: int) -> RuntimeError:
 
 def _at_places(move: Any) -> Any:
     """A loop that moves elements between `rows` and the places of `table` at `index`; it returns that of one out of range, or -1."""
-    move = register_jitable(move)
+    move = part(move)
 
     def loop(table, index, rows):
         outer, length, inner = index.shape

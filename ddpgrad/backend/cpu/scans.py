@@ -9,11 +9,10 @@ import math
 from typing import Any
 
 import numpy as np
-from numba.extending import register_jitable
 
 from .half import cast, is_half
 from .threads import shared
-from .vectormath import compiled_for, kernel
+from .vectormath import compiled_for, kernel, part
 
 Array = np.ndarray[Any, Any]
 
@@ -67,7 +66,7 @@ def _lines(x: Array, dim: int) -> Array:
 
 def _carried(start: float, combine: Any) -> Any:
     """Running results of `combine`, which get a total of float64 and an element."""
-    combine = register_jitable(combine)
+    combine = part(combine)
 
     def loop(x, out):
         lines, length, wide = x.shape

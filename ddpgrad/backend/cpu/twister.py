@@ -13,7 +13,7 @@ from numba import njit
 from numba.np.numpy_support import carray
 
 from .element_loops import pointer
-from .kernel_cache import cached
+from .kernel_cache import cached, worth_compiling
 from .normals import BLOCK, normal_blocks
 from .vectormath import _OPTIONS, kernel
 
@@ -122,3 +122,12 @@ def swap_in_turn(draws, order):
     for i in range(draws.size):
         j = i + np.int64(draws[i] % np.uint64(order.size - i))
         order[i], order[j] = order[j], order[i]
+
+
+_FUNCTIONS = {"words": words, "unit": unit, "normal": normal, "below": below, "swap_in_turn": swap_in_turn}
+
+
+def if_worth_it(name: str, draws: int) -> Any:
+    """The function `name`, or None where NumPy makes so many draws before it is compiled."""
+    function = _FUNCTIONS[name]
+    return function if worth_compiling(function, draws) else None
