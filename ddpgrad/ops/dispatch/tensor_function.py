@@ -16,6 +16,8 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, ParamSpec, TypeVar, overload
 
+import numpy as np
+
 from ...core.errors import not_of
 from ...core.overrides import answer, ask, is_overridden, overridable, overriding, shown
 from ...core.tensor import Tensor
@@ -79,7 +81,7 @@ def tensor_function(
         name = function.__name__
         parameters = inspect.signature(function).parameters
         call = function
-        if out or "dim" in parameters or names or _packed(parameters):
+        if out or "dim" in parameters or names or _packed(parameters) or _flags(parameters):
             call = _with_keywords(function, out, names)
         else:
             call = overridable(function)
@@ -102,6 +104,11 @@ def _packed(parameters: Mapping[str, inspect.Parameter]) -> str | None:
     return next((name for name, p in parameters.items() if p.kind is p.VAR_POSITIONAL), None)
 
 
+def _flags(parameters: Mapping[str, inspect.Parameter]) -> list[tuple[int, str]]:
+    """The parameters that are True or False, with their places."""
+    return [(i, p.name) for i, p in enumerate(parameters.values()) if p.annotation == "bool"]
+
+
 def _other_names(parameters: Mapping[str, inspect.Parameter]) -> dict[str, str]:
     """NumPy's names of the parameters, and `input` for the first of them, whatever PyTorch's documentation calls it."""
     first = next(iter(parameters))
@@ -119,16 +126,29 @@ def takes_axis(function: F) -> F:
     return _with_keywords(function, False)
 
 
+def require_flag(function: str, name: str, value: Any) -> None:
+    """`TypeError` for an argument of a function that is neither True nor False: mostly a number meant for another one."""
+    if not isinstance(value, (bool, np.bool_)):
+        hint = f". Give several dims as a tuple: {function}(dim=(0, 1))" if name == "keepdim" else ""
+        raise TypeError(f"{function}(): argument '{name}' must be bool, not {type(value).__name__}{hint}")
+
+
 def _with_keywords(function: Callable[..., Any], out: bool, names: Mapping[str, str] | None = None) -> Any:
     """`function` that takes other names of its arguments too, NumPy's among them, and `out=` if asked."""
     parameters = inspect.signature(function).parameters
     names = {**_other_names(parameters), **(names or {})}
     first, packed = next(iter(parameters)), _packed(parameters)
+    flags = _flags(parameters)
+    first_flag = flags[0][0] if flags else len(parameters)
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         if (overriding or (args and args[0].__class__ is not Tensor)) and is_overridden(args, kwargs):
             return ask(shown(call), args, kwargs)
+        if len(args) > first_flag:
+            for place, name in flags:
+                if place < len(args):
+                    require_flag(function.__name__, name, args[place])
         if not kwargs:
             try:
                 return function(*args)
@@ -138,6 +158,9 @@ def _with_keywords(function: Callable[..., Any], out: bool, names: Mapping[str, 
                 return answer(shown(call), args, {}, error)
         for name in [name for name in kwargs if name in names]:
             kwargs[names[name]] = kwargs.pop(name)
+        for _, name in flags:
+            if name in kwargs:
+                require_flag(function.__name__, name, kwargs[name])
         if packed in kwargs:
             args = (*(args or (kwargs.pop(first),)), kwargs.pop(packed))
         target = kwargs.pop("out", None) if out else None

@@ -14,7 +14,7 @@ from ...backend import dtype as dtypes
 from ...core.tensor import Tensor
 from ..dispatch.declare import composite, op, primitive
 from ..dispatch.samples import along, reductions
-from ..dispatch.tensor_function import tensor_function
+from ..dispatch.tensor_function import require_flag, tensor_function
 
 Dim = int | Sequence[int] | None
 
@@ -38,7 +38,7 @@ def wrap_dim(name: str, dim: Any, ndim: int) -> int:
         return dim if dim >= 0 else dim + ndim
     limit = max(ndim, 1)
     try:
-        index = operator.index(dim)
+        index = operator.index(None if isinstance(dim, bool) else dim)
     except TypeError:
         raise TypeError(f"{name}(): argument 'dim' must be int, not {type(dim).__name__}") from None
     if not -limit <= index < limit:
@@ -48,20 +48,12 @@ def wrap_dim(name: str, dim: Any, ndim: int) -> int:
     return index % limit
 
 
-def _require_flag(name: str, keepdim: Any) -> None:
-    if not isinstance(keepdim, (bool, np.bool_)):
-        raise TypeError(
-            f"{name}(): argument 'keepdim' must be bool, not {type(keepdim).__name__}. Give several dims as a tuple: "
-            f"{name}(dim=(0, 1))"
-        )
-
-
 def reduced(name: str) -> Any:
     """`adapt` of the reduction `name`: the dims made non-negative, or an error that names the op."""
 
     def adapt(input: Tensor, dim: Any = None, keepdim: bool = False, *dtype: Any) -> tuple[Any, ...]:
         if keepdim is not True and keepdim is not False:
-            _require_flag(name, keepdim)
+            require_flag(name, "keepdim", keepdim)
         ndim = input._array.ndim
         if dim.__class__ is int and -ndim <= dim < ndim:
             return input, dim if dim >= 0 else dim + ndim, keepdim, *dtype

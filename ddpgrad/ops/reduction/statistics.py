@@ -11,7 +11,7 @@ from ...core.errors import warn_program
 from ...core.tensor import Tensor
 from ..dispatch.declare import op
 from ..dispatch.samples import reductions
-from ..dispatch.tensor_function import tensor_function
+from ..dispatch.tensor_function import require_flag, tensor_function
 from ..elementwise import unary
 from ..elementwise.conversion import to
 from ..linalg import matrix
@@ -59,11 +59,13 @@ def _adapt_var(
     if isinstance(dim, bool):  # var(unbiased)
         dim, correction = None, dim
     if unbiased is not None:
+        require_flag("var", "unbiased", unbiased)
         correction = unbiased
     if input.dtype.category < 2:
         raise RuntimeError(
             f"std and var only support floating point and complex dtypes, got {input.dtype.name}. Use x.float()."
         )
+    require_flag("var", "keepdim", keepdim)
     if correction is None:
         correction = 1
     dims = wrap_dims("var", dim, input.ndim)
