@@ -279,7 +279,7 @@ MISTAKES: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
     "a sampler and shuffle": (
         lambda: DataLoader(TensorDataset(X), shuffle=True, sampler=DistributedSampler(TensorDataset(X))),
         ValueError,
-        "a sampler decides the order: leave out shuffle",
+        "sampler option is mutually exclusive with shuffle: the sampler decides the order",
     ),
 }
 

@@ -14,11 +14,15 @@ def check_workers(
 ) -> None:
     """Refuse impossible numbers, and options that only workers can fulfil."""
     if num_workers < 0:
-        raise ValueError(f"num_workers must be 0 (read in this process) or more, got {num_workers}")
+        raise ValueError(
+            f"num_workers option should be non-negative (0: read in this process), got {num_workers}"
+        )
     if timeout < 0:
-        raise ValueError(f"timeout must be 0 (wait as long as it takes) or more seconds, got {timeout}")
+        raise ValueError(
+            f"timeout option should be non-negative (0: wait as long as it takes), got {timeout}"
+        )
     if prefetch_factor is not None and prefetch_factor < 0:
-        raise ValueError(f"prefetch_factor must not be negative, got {prefetch_factor}")
+        raise ValueError(f"prefetch_factor option should be non-negative, got {prefetch_factor}")
     if num_workers == 0:
         for name, given in (
             ("prefetch_factor", prefetch_factor is not None),
@@ -27,15 +31,20 @@ def check_workers(
             ("timeout", timeout > 0),
         ):
             if given:
-                raise ValueError(f"{name} needs num_workers > 0: leave it out, or ask for workers")
+                raise ValueError(
+                    f"{name} {_ALONE[name]} (num_workers > 0), but got num_workers=0: leave it out, or ask for workers"
+                )
     elif isinstance(context, str):
         methods = multiprocessing.get_all_start_methods()
         if context not in methods:
-            raise ValueError(f"multiprocessing_context must be one of {methods}, got {context!r}")
+            raise ValueError(
+                f"multiprocessing_context option should specify a valid start method in {methods}, but got "
+                f"multiprocessing_context={context!r}"
+            )
     elif context is not None and not isinstance(context, BaseContext):
         raise TypeError(
-            "multiprocessing_context must be the name of a start method or a multiprocessing context, "
-            f"got {context!r}"
+            "multiprocessing_context option should be a valid context object or a string specifying the start method, "
+            f"but got multiprocessing_context={context!r}"
         )
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     if cores is not None and num_workers > cores:
@@ -65,6 +74,15 @@ def check_pinning(pin_memory: bool, pin_memory_device: str) -> None:
         )
 
 
+_ALONE = {
+    "prefetch_factor": "option could only be specified in multiprocessing",
+    "persistent_workers": "option needs multi-process loading",
+    "multiprocessing_context": "can only be used with multi-process loading",
+    "timeout": "option needs multi-process loading",
+}
+"""What PyTorch says of options that are for workers."""
+
+
 def check_order(
     iterable: bool,
     batch_size: int | None,
@@ -74,11 +92,24 @@ def check_order(
     drop_last: bool,
 ) -> None:
     """Refuse two things that both decide the order."""
-    if iterable and (shuffle or sampler is not None or batch_sampler is not None):
-        raise ValueError("an IterableDataset has its own order: leave out shuffle, sampler and batch_sampler")
+    if iterable:
+        for name, given, said in (
+            ("shuffle", shuffle, shuffle),
+            ("sampler", sampler is not None, sampler),
+            ("batch_sampler", batch_sampler is not None, batch_sampler),
+        ):
+            if given:
+                raise ValueError(
+                    f"DataLoader with IterableDataset: expected unspecified {name} option, but got {name}={said}. The dataset "
+                    "has its own order"
+                )
     if sampler is not None and shuffle:
-        raise ValueError("a sampler decides the order: leave out shuffle")
+        raise ValueError("sampler option is mutually exclusive with shuffle: the sampler decides the order")
     if batch_sampler is not None and (batch_size != 1 or shuffle or sampler is not None or drop_last):
-        raise ValueError("a batch_sampler decides all: leave out batch_size, shuffle, sampler and drop_last")
+        raise ValueError(
+            "batch_sampler option is mutually exclusive with batch_size, shuffle, sampler, and drop_last: it decides all"
+        )
     if batch_sampler is None and batch_size is None and drop_last:
-        raise ValueError("batch_size=None hands out single samples: leave out drop_last")
+        raise ValueError(
+            "batch_size=None option disables auto-batching and is mutually exclusive with drop_last"
+        )

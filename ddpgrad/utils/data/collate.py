@@ -139,8 +139,7 @@ def in_kind_of(first: Sequence[Any], values: list[Any]) -> Any:
 
 
 def _refusal(function: str, value: Any) -> TypeError:
-    kind = f"an array of {value.dtype}" if isinstance(value, (np.ndarray, np.generic)) else type(value)
+    kind = value.dtype if isinstance(value, (np.ndarray, np.generic)) else type(value)
     return TypeError(
-        f"{function}: a sample may hold tensors, numeric arrays, numbers, strings, mappings and sequences; "
-        f"found {kind}. Pass a collate_fn that handles it"
+        f"{function}: batch must contain tensors, numpy arrays, numbers, dicts or lists; found {kind}. Pass a collate_fn that handles it"
     )

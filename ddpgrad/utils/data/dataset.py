@@ -25,7 +25,9 @@ class Dataset(Generic[T_co]):
     """Samples by index: subclasses define `__getitem__`, and `__len__` for most samplers."""
 
     def __getitem__(self, index: Any) -> T_co:
-        raise NotImplementedError(f"{type(self).__name__} must define __getitem__")
+        raise NotImplementedError(
+            f"Subclasses of Dataset should implement __getitem__. {type(self).__name__} does not"
+        )
 
     def __add__(self, other: Dataset[Any]) -> ConcatDataset[Any]:
         return ConcatDataset([self, other])
@@ -66,8 +68,12 @@ class StackDataset(Dataset[Any]):
     datasets: tuple[Any, ...] | dict[str, Any]
 
     def __init__(self, *args: Dataset[Any], **kwargs: Dataset[Any]) -> None:
-        if bool(args) == bool(kwargs):
-            raise ValueError("StackDataset takes datasets either by position or by name, at least one")
+        if args and kwargs:
+            raise ValueError(
+                "StackDataset: datasets by position make tuples, by name dicts, but both types are given"
+            )
+        if not args and not kwargs:
+            raise ValueError("StackDataset: At least one dataset should be passed")
         self.datasets = args or kwargs
         lengths = [_length(dataset) for dataset in self.parts()]
         if len(set(lengths)) > 1:
@@ -204,7 +210,10 @@ def random_split(
     else:
         sizes = cast("list[int]", list(lengths))
     if sum(sizes) != total:
-        raise ValueError(f"the lengths {sizes} sum to {sum(sizes)}, but the dataset has {total} samples")
+        raise ValueError(
+            "Sum of input lengths does not equal the length of the input dataset! "
+            f"The lengths {sizes} sum to {sum(sizes)}, but the dataset has {total} samples"
+        )
     order = (rank_generator() if generator is None else generator).permutation(total).tolist()
     ends = itertools.accumulate(sizes)
     return [Subset(dataset, order[end - size : end]) for end, size in zip(ends, sizes, strict=True)]

@@ -51,7 +51,7 @@ class DistributedSampler(Sampler[int]):
             num_replicas = distributed.get_world_size() if num_replicas is None else num_replicas
             rank = distributed.get_rank() if rank is None else rank
         if not 0 <= rank < num_replicas:
-            raise ValueError(f"rank {rank} lies outside the interval [0, {num_replicas - 1}]")
+            raise ValueError(f"Invalid rank {rank}, rank should be in the interval [0, {num_replicas - 1}]")
         self.dataset = dataset
         self.num_replicas = num_replicas
         self.rank = rank

@@ -61,7 +61,7 @@ class RandomSampler(Sampler[int]):
         generator: Generator | None = None,
     ) -> None:
         if not isinstance(replacement, bool):
-            raise TypeError(f"replacement must be a bool, got {replacement!r}")
+            raise TypeError(f"replacement should be a boolean value, but got {replacement=}")
         self.data_source = data_source
         self.replacement = replacement
         self.generator = generator
@@ -120,11 +120,13 @@ class WeightedRandomSampler(Sampler[int]):
     ) -> None:
         _check_positive("num_samples", num_samples)
         if not isinstance(replacement, bool):
-            raise ValueError(f"replacement must be a bool, got {replacement!r}")
+            raise ValueError(f"replacement should be a boolean value, but got {replacement=}")
         numbers = weights.numpy(force=True) if isinstance(weights, Tensor) else weights
         self.weights: Tensor = wrap(np.array(numbers, dtype=np.float64))
         if self.weights.ndim != 1:
-            raise ValueError(f"weights must have one dimension, got shape {self.weights.shape}")
+            raise ValueError(
+                f"weights should be a 1d sequence but given weights have shape {tuple(self.weights.shape)}"
+            )
         self.num_samples = num_samples
         self.replacement = replacement
         self.generator = generator
@@ -145,7 +147,7 @@ class BatchSampler(Sampler[list[int]]):
     def __init__(self, sampler: Sampler[int] | Iterable[int], batch_size: int, drop_last: bool) -> None:
         _check_positive("batch_size", batch_size)
         if not isinstance(drop_last, bool):
-            raise ValueError(f"drop_last must be a bool, got {drop_last!r}")
+            raise ValueError(f"drop_last should be a boolean value, but got {drop_last=}")
         self.sampler = sampler
         self.batch_size = batch_size
         self.drop_last = drop_last
@@ -163,4 +165,4 @@ class BatchSampler(Sampler[list[int]]):
 
 def _check_positive(name: str, value: Any) -> None:
     if not isinstance(value, int) or isinstance(value, bool) or value <= 0:
-        raise ValueError(f"{name} must be a positive integer, got {value!r}")
+        raise ValueError(f"{name} should be a positive integer value, but got {name}={value}")
