@@ -234,15 +234,16 @@ from .ops.linalg.systems import (
     triangular_solve as triangular_solve,
 )
 from .ops.reduction.counting import (
-    bincount as bincount, bucketize as bucketize, histc as histc, histogram as histogram,
-    histogramdd as histogramdd, searchsorted as searchsorted, unique as unique,
-    unique_consecutive as unique_consecutive,
+    bucketize as bucketize, searchsorted as searchsorted, unique as unique, unique_consecutive as unique_consecutive,
 )
 from .ops.reduction.differences import (
     cumulative_trapezoid as cumulative_trapezoid, diff as diff, gradient as gradient,
     trapezoid as trapezoid,
 )
 from .ops.reduction.distance import cdist as cdist, pdist as pdist
+from .ops.reduction.histograms import (
+    bincount as bincount, histc as histc, histogram as histogram, histogramdd as histogramdd,
+)
 from .ops.reduction.norm import dist as dist, norm as norm, renorm as renorm
 from .ops.reduction.order import argsort as argsort
 from .ops.reduction.queries import (

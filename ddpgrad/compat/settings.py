@@ -35,7 +35,7 @@ def get_num_threads() -> int:
 def set_num_threads(num: int) -> None:
     """Let BLAS and large kernels use `num` threads. More than one rank on a host should stay with one each."""
     if type(num) is not int:
-        raise TypeError(f"set_num_threads expects an int, but got {type(num).__name__}")
+        raise RuntimeError(f"set_num_threads expects an int, but got {type(num).__name__}")
     if num < 1:
         raise RuntimeError("set_num_threads expects a positive integer")
     threads.set_threads(num)
@@ -74,7 +74,10 @@ def set_deterministic_debug_mode(debug_mode: int | str) -> None:
     """`use_deterministic_algorithms` by the names 'default', 'warn' and 'error', or 0, 1 and 2."""
     name = _DEBUG_MODES[debug_mode] if debug_mode in (0, 1, 2) else debug_mode
     if name not in _DEBUG_MODES:
-        raise RuntimeError(f"debug_mode must be one of {_DEBUG_MODES} or 0, 1, 2, got {debug_mode!r}")
+        raise RuntimeError(
+            "invalid value of debug_mode, expected one of `default`, `warn`, `error` or 0, 1, 2, but got "
+            f"{debug_mode!r}"
+        )
     use_deterministic_algorithms(name != "default", warn_only=name == "warn")
 
 

@@ -143,22 +143,44 @@ def _hook_of(module: Module, name: str) -> tuple[int, BasePruningMethod] | None:
     return None
 
 
-def _checked(amount: int | float) -> int | float:
-    """The amount; TypeError or ValueError for what can be none."""
+# The names of the next ones are those that PyTorch's own tests call them by.
+def _validate_pruning_amount_init(amount: int | float) -> None:
+    """TypeError or ValueError for what can be no amount."""
     if isinstance(amount, bool) or not isinstance(amount, (int, float)):
         raise TypeError(f"Invalid type for amount: {amount}. Must be int or float.")
     if amount < 0 or (isinstance(amount, float) and amount > 1.0):
         raise ValueError(
-            f"amount={amount} should either be a float in the range [0.0, 1.0] or a non-negative integer"
+            f"amount={amount} should either be a float in the range [0, 1] or a non-negative integer"
         )
-    return amount
+
+
+def _validate_pruning_amount(amount: int | float, tensor_size: int) -> None:
+    if isinstance(amount, int) and amount > tensor_size:
+        raise ValueError(
+            f"amount={amount} should be smaller than the number of parameters to prune={tensor_size}"
+        )
+
+
+def _validate_structured_pruning(t: Tensor) -> None:
+    if t.ndim < 2:
+        raise ValueError(
+            f"Structured pruning can only be applied to multidimensional tensors. Found tensor of shape {t.shape}"
+        )
+
+
+def _compute_nparams_toprune(amount: int | float, tensor_size: int) -> int:
+    """How many of `tensor_size` an amount is: a number of them, or a share."""
+    return amount if isinstance(amount, int) else round(amount * tensor_size)
 
 
 def _count(amount: int | float, size: int) -> int:
-    """How many of `size` an amount is: a number of them, or a share."""
-    if isinstance(amount, int) and amount > size:
-        raise ValueError(f"amount={amount} should be smaller than the number of parameters to prune={size}")
-    return amount if isinstance(amount, int) else round(amount * size)
+    _validate_pruning_amount(amount, size)
+    return _compute_nparams_toprune(amount, size)
+
+
+def _compute_norm(t: Tensor, n: Any, dim: int) -> Tensor:
+    """The n-norm of each channel along `dim`."""
+    return norm(t, n, tuple(d for d in range(t.ndim) if d != dim % t.ndim))
 
 
 class Identity(BasePruningMethod):
@@ -173,7 +195,8 @@ class _ByAmount(BasePruningMethod):
     """Methods that prune a number of elements, or a share of them."""
 
     def __init__(self, amount: int | float) -> None:
-        self.amount = _checked(amount)
+        _validate_pruning_amount_init(amount)
+        self.amount = amount
 
     def _without(self, scores: Tensor, default_mask: Tensor, largest: bool) -> Tensor:
         """The mask without the elements with the largest, or smallest, scores."""
@@ -208,17 +231,17 @@ class _Structured(BasePruningMethod):
     PRUNING_TYPE = "structured"
 
     def __init__(self, amount: int | float, dim: int = -1) -> None:
-        self.amount, self.dim = _checked(amount), dim
+        _validate_pruning_amount_init(amount)
+        self.amount, self.dim = amount, dim
 
     def _scores(self, t: Tensor) -> Tensor:
         raise NotImplementedError
 
     def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
         """As the base class says: without the channels of smallest score."""
-        if t.ndim < 2:
-            raise ValueError(
-                f"Structured pruning can only be applied to multidimensional tensors. Found tensor of shape {t.shape}"
-            )
+        _validate_structured_pruning(t)
+        if not -t.ndim <= self.dim < t.ndim:
+            raise IndexError(f"Invalid index {self.dim} for tensor of size {t.shape}")
         channels = t.shape[self.dim]
         count = _count(self.amount, channels)
         if not count:
@@ -246,8 +269,7 @@ class LnStructured(_Structured):
         self.n = n
 
     def _scores(self, t: Tensor) -> Tensor:
-        rest = tuple(d for d in range(t.ndim) if d != self.dim % t.ndim)
-        return norm(t, self.n, rest)
+        return _compute_norm(t, self.n, self.dim)
 
 
 class CustomFromMask(BasePruningMethod):
@@ -260,6 +282,10 @@ class CustomFromMask(BasePruningMethod):
 
     def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
         """As the base class says."""
+        if default_mask.shape != self.mask.shape:
+            raise AssertionError(
+                f"default_mask shape {default_mask.shape} must match self.mask shape {self.mask.shape}"
+            )
         return default_mask * self.mask.to(default_mask.dtype)
 
 

@@ -130,8 +130,8 @@ class Generator(Variates):
             raise TypeError(f"RNG state must be a torch.ByteTensor, got {array.dtype}")
         if array.size != _STATE.itemsize:
             raise RuntimeError(
-                f"a generator state is a uint8 tensor of {_STATE.itemsize} elements, "
-                f"got {array.dtype} with {array.size}"
+                f"Expected a CPUGeneratorImplState of size {_STATE.itemsize} but found the input RNG state size to be "
+                f"{array.size}"
             )
         fields = np.frombuffer(array.tobytes(), dtype=_STATE)[0]
         left = int(fields["left"])

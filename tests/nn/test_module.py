@@ -74,7 +74,7 @@ def test_assignment_decides_what_a_name_is() -> None:
     ("act", "error", "message"),
     [
         (lambda n: setattr(n.first, "weight", torch.ones(4, 3)), TypeError, "parameter 'weight'.*Parameter or None"),
-        (lambda n: setattr(n, "first", 3), TypeError, "'int' object to child module 'first'"),
+        (lambda n: setattr(n, "first", 3), TypeError, "cannot assign 'int' as child module 'first'"),
         (lambda n: setattr(n, "scale", "x"), TypeError, "buffer 'scale'.*Tensor or None"),
         (lambda n: n.register_buffer("forward", torch.ones(1)), KeyError, "attribute 'forward' already exists"),
         (lambda n: n.add_module("a.b", nn.Identity()), KeyError, r'contain "\."'),

@@ -97,14 +97,14 @@ def test_expand_and_unflatten_refuse_what_does_not_fit():
 
 def test_masks_are_bool():
     x, mask = torch.ones(2), torch.tensor([1.0, 0.0])
-    for call in (
-        lambda: x.masked_fill(mask, 0.0),
-        lambda: x.masked_fill_(mask, 0.0),
-        lambda: torch.where(mask, x, x),
+    filled = "masked_fill only supports boolean masks, but got mask with dtype float32"
+    chosen = "where.*expected condition to be a boolean tensor, but got a tensor with dtype float32"
+    for message, call in (
+        (filled, lambda: x.masked_fill(mask, 0.0)),
+        (filled, lambda: x.masked_fill_(mask, 0.0)),
+        (chosen, lambda: torch.where(mask, x, x)),
     ):
-        with pytest.raises(
-            RuntimeError, match="expected a boolean mask, but got a tensor with dtype float32"
-        ):
+        with pytest.raises(RuntimeError, match=message):
             call()
 
 
@@ -176,7 +176,7 @@ def test_shapes_and_warnings_of_few_elements():
     with pytest.raises(IndexError):
         torch.tensor(1.0).repeat_interleave(2, dim=0)
     for options in ({"bins": torch.tensor([0, 1, 3])}, {"bins": 4, "weight": torch.ones(2)}):
-        with pytest.raises(RuntimeError, match="weight"):
+        with pytest.raises(RuntimeError, match=r"bins tensors should have the same dtype|weight tensor"):
             torch.histogram(torch.arange(3.0), **options)
 
 

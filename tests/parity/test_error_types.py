@@ -1,35 +1,48 @@
-"""The mistakes of `test_errors.py`, made with PyTorch: it raises the kinds of exceptions that are expected there."""
+"""The mistakes of `test_errors.py` and `test_words.py`, made with PyTorch: it raises the kinds of exceptions, and says the
+words, that are expected there."""
 
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-IMPORTS = "import ddpgrad as torch\nimport ddpgrad.nn.functional as F\nfrom ddpgrad import errors, nn\n"
-THEIR_IMPORTS = (
-    "import torch\nimport torch.nn.functional as F\nfrom torch import nn\nfrom ddpgrad import errors\n"
-)
+IMPORTS = {
+    "import ddpgrad as torch\n": "import torch\n",
+    "import ddpgrad.": "import torch.",
+    "from ddpgrad import errors, nn\n": "from torch import nn\nfrom ddpgrad import errors\n",
+    "from ddpgrad import nn\n": "from torch import nn\n",
+    "from ddpgrad.nn": "from torch.nn",
+}
 
 
-def mistakes(of_torch: bool) -> dict[str, Any]:
-    """The table of mistakes, made by ddpgrad or by PyTorch."""
-    path = Path(__file__).parents[1] / "test_errors.py"
+def made_by_pytorch(file: str) -> dict[str, Any]:
+    """The names of a test file, which imports PyTorch in place of ddpgrad."""
+    path = Path(__file__).parents[1] / file
     source = path.read_text()
-    assert IMPORTS in source
-    if of_torch:
-        source = source.replace(IMPORTS, THEIR_IMPORTS)
+    for ours, theirs in IMPORTS.items():
+        source = source.replace(ours, theirs)
     names: dict[str, Any] = {"__name__": "mistakes", "__file__": str(path)}
     exec(compile(source, path, "exec"), names)
-    return names["MISTAKES"]
+    assert names["torch"].__name__ == "torch"
+    return names
 
 
-THEIRS = mistakes(of_torch=True)
+MISTAKES = made_by_pytorch("test_errors.py")["MISTAKES"]
+WORDS = made_by_pytorch("test_words.py")["WORDS"]
 
 
-@pytest.mark.parametrize("name", THEIRS)
+@pytest.mark.parametrize("name", MISTAKES)
 def test_kind(name: str):
-    make, expected, _ = THEIRS[name]
+    make, expected, _ = MISTAKES[name]
     with pytest.raises(Exception) as caught:
         make()
     theirs = next(kind for kind in type(caught.value).__mro__ if kind.__module__ == "builtins")
     assert issubclass(expected, theirs), f"PyTorch raises {theirs.__name__}: {caught.value}"
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(("words", "call"), WORDS, ids=[w[:40] for w, _ in WORDS])
+def test_words(words: str, call: Any):
+    with pytest.raises(Exception, match=re.escape(words)):
+        call()

@@ -45,6 +45,8 @@ def _as_targets(losses: Tensor, input: Tensor, target: Tensor) -> Tensor:
 def _rows(input: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
     """Scores (N, C, d1, …) as one row (C,) per target, and the targets in that order."""
     shape = tuple(input.shape)
+    if not shape:
+        raise ValueError("Expected 1 or more dimensions (got 0)")
     expected = () if input.ndim == 1 else (shape[0], *shape[2:])
     count, given = (shape[0] if input.ndim > 1 else 1), (target.shape[0] if target.ndim else 1)
     if count != given or (input.ndim > 1 and not target.ndim):
@@ -54,8 +56,12 @@ def _rows(input: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
         )
     if input.ndim == target.ndim == 1:
         target = reshape(target, ())
-    if input.ndim == 0 or tuple(target.shape) != expected:
+    if tuple(target.shape) != expected:
         hint = ": probabilities as targets are floating-point" if target.shape == input.shape else ""
+        if input.ndim <= 2 and target.ndim > 1:
+            hint += ". 0D or 1D target tensor expected, multi-target not supported"
+        if input.ndim == 4 and target.ndim != 3:
+            hint += f". only batches of spatial targets supported (3D tensors) but got targets of dimension: {target.ndim}"
         raise RuntimeError(
             f"Expected target size {list(expected)}, got {list(target.shape)} for input of size {list(shape)}{hint}"
         )

@@ -107,7 +107,7 @@ def multi_margin_loss(
     reduction = chosen(reduction, size_average, reduce)
     scores = _rows("multi_margin_loss", input)
     classes = reshape(target, (-1, 1))
-    if classes.shape[0] != scores.shape[0]:
+    if classes.shape[0] != scores.shape[0] or target.ndim > 1:
         raise RuntimeError(
             f"multi_margin_loss(): The target tensor should be 1-D with size equal to the rows of input {list(input.shape)}. "
             f"Expected target size {[scores.shape[0]]}, but got {list(target.shape)}"

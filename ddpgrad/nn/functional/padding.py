@@ -31,10 +31,12 @@ def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: float 
 
 
 def _padded(input: Tensor, pad: Sequence[int], mode: str, value: float | None) -> Tensor:
-    if len(pad) % 2 or len(pad) > 2 * input.ndim:
+    if len(pad) % 2:
+        raise RuntimeError(f"Padding length must be divisible by 2, got {len(pad)} widths")
+    if len(pad) > 2 * input.ndim:
         raise RuntimeError(
-            f"pad(): expected an even number of widths, at most {2 * input.ndim} for a {input.ndim}D input, got "
-            f"{len(pad)}"
+            "Padding length should be less than or equal to two times the input dimension but got padding length "
+            f"{len(pad)} and input of dimension {input.ndim}"
         )
     widths = [(0, 0)] * (input.ndim - len(pad) // 2)
     widths += [(int(pad[i]), int(pad[i + 1])) for i in range(len(pad) - 2, -1, -2)]
@@ -43,7 +45,7 @@ def _padded(input: Tensor, pad: Sequence[int], mode: str, value: float | None) -
     if mode not in _MODES:
         raise NotImplementedError(f"Unrecognised padding mode {mode}")
     if value is not None and value != 0:
-        raise ValueError(f'Padding mode "{mode}" doesn\'t take in value argument')
+        raise RuntimeError(f'Padding mode "{mode}" doesn\'t take in value argument')
     dims = len(pad) // 2
     refuse_dtypes(f"{mode}_pad{dims}d", "" if mode == "circular" else "b", (input,))
     if dims > 3 or not 1 <= input.ndim - dims <= 2:

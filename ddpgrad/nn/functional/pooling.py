@@ -186,15 +186,16 @@ def _max_unpool(dims: int):
                 f"output_size should be a sequence containing {dims} or {dims + 2} elements, but it has a length of "
                 f"'{len(image)}'"
             )
-        for n, least, s in zip(image, usual, stride, strict=True):
+        for dim, (n, least, s) in enumerate(zip(image, usual, stride, strict=True)):
             if not least - s < n < least + s:
                 raise ValueError(
-                    f"invalid output_size {image}: each must be less than the stride {stride} away from {usual}"
+                    f'invalid output_size "{tuple(image)}" (dim {dim} must be between {least - s} and {least + s})'
                 )
         lead, places = tuple(input.shape[:-dims]), math.prod(image)
         if input.is_cpu and indices.numel() and not 0 <= int(indices.min()) <= int(indices.max()) < places:
+            wrong = indices.max() if int(indices.max()) >= places else indices.min()
             raise RuntimeError(
-                f"{name}(): found an invalid max index: indices must be in [0, {places}) for an output of size {image}"
+                f"Found an invalid max index: {int(wrong)} (output volumes are of size {'x'.join(map(str, image))})"
             )
         windows = math.prod(input.shape[-dims:])
         zeros = input.new_zeros((math.prod(lead), places))

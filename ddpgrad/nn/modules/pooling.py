@@ -229,10 +229,10 @@ class _FractionalMaxPool(OverDims):
     ) -> None:
         super().__init__()
         dims, name = self._dims, type(self).__name__
-        if (output_size is None) == (output_ratio is None):
-            raise ValueError(
-                f"only one of output_size and output_ratio may be specified in {name}, and one must be"
-            )
+        if output_size is None and output_ratio is None:
+            raise ValueError(f"{name} requires specifying either an output size, or a pooling ratio")
+        if output_size is not None and output_ratio is not None:
+            raise ValueError(f"only one of output_size and output_ratio may be specified in {name}")
         self.kernel_size, self.return_indices = per_dimension(kernel_size, dims), return_indices
         self.register_buffer("_random_samples", _random_samples)
         self.output_size = None if output_size is None else per_dimension(output_size, dims)

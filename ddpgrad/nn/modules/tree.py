@@ -281,7 +281,10 @@ class Tree:
     def get_parameter(self, target: str) -> Parameter:
         """The parameter at the dotted path `target`."""
         path, _, name = target.rpartition(".")
-        parameter = self.get_submodule(path)._parameters.get(name)
+        owner = self.get_submodule(path)
+        if not hasattr(owner, name):
+            raise AttributeError(f"{owner._get_name()} has no attribute `{name}`")
+        parameter = owner._parameters.get(name)
         if parameter is None:
             raise AttributeError(f"`{target}` is not an nn.Parameter of {type(self).__name__}")
         return parameter
@@ -289,7 +292,10 @@ class Tree:
     def get_buffer(self, target: str) -> Tensor:
         """The buffer at the dotted path `target`."""
         path, _, name = target.rpartition(".")
-        buffer = self.get_submodule(path)._buffers.get(name)
+        owner = self.get_submodule(path)
+        if not hasattr(owner, name):
+            raise AttributeError(f"{owner._get_name()} has no attribute `{name}`")
+        buffer = owner._buffers.get(name)
         if buffer is None:
             raise AttributeError(f"`{target}` is not a buffer of {type(self).__name__}")
         return buffer
@@ -321,4 +327,7 @@ class Tree:
 
 
 def _wrong_kind(value: Any, what: str, name: str, expected: str) -> str:
-    return f"cannot assign '{type(value).__name__}' object to {what} '{name}' ({expected})"
+    from ...ops.reduction.queries import typename  # here, as few programs need it
+
+    given = "as" if expected.endswith("expected") else "object to"
+    return f"cannot assign '{typename(value)}' {given} {what} '{name}' ({expected})"

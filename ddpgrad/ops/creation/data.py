@@ -258,7 +258,13 @@ def frombuffer(
     buffer: Any, *, dtype: Any, count: int = -1, offset: int = 0, requires_grad: bool = False
 ) -> Tensor:
     """The bytes of an object with a buffer, read as `dtype` from `offset` on; memory is shared."""
-    kind, length = dtypes.numpy_of(dtype), memoryview(buffer).nbytes
+    kind = dtypes.numpy_of(dtype)
+    try:
+        length = memoryview(buffer).nbytes
+    except TypeError:
+        raise ValueError(
+            f"frombuffer(): a {type(buffer).__name__} object does not implement Python buffer protocol."
+        ) from None
     if not length or not count:
         raise ValueError(f"both buffer length ({length}) and count ({count}) must not be 0")
     if not 0 <= offset < length:

@@ -261,9 +261,13 @@ def _choices(rng: Rng) -> Iterable[Sample]:
 
 def _require_mask(name: str, mask: Any) -> None:
     if isinstance(mask, Tensor) and mask._array.dtype != bool:
+        said = (
+            "(): expected condition to be a boolean tensor, but got a tensor"
+            if name == "where"
+            else " only supports boolean masks, but got mask"
+        )
         raise RuntimeError(
-            f"{name}(): expected a boolean mask, but got a tensor with dtype {mask.dtype.name}. Compare, as in "
-            "`mask != 0`, or use Tensor.bool()."
+            f"{name}{said} with dtype {mask.dtype.name}. Compare, as in `mask != 0`, or use Tensor.bool()."
         )
 
 

@@ -20,9 +20,13 @@ from . import binary
 
 def _require_complex(name: str, input: Tensor) -> None:
     if not input.dtype.is_complex:
-        raise RuntimeError(
-            f"{name}(): not implemented for tensors with non-complex dtypes, got {input.dtype.name}"
+        of_views = name.startswith("view")
+        said = (
+            "only supported for complex tensors"
+            if of_views
+            else "not implemented for tensors with non-complex dtypes"
         )
+        raise RuntimeError(f"{name} is {said}, got {input.dtype.name}")
 
 
 def _require_parts(name: str, a: Tensor, b: Tensor) -> None:

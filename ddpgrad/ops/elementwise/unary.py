@@ -159,6 +159,8 @@ def bitwise_not(F: Any, input: Tensor) -> Tensor:
 
 def _check_round(input: Tensor, decimals: int = 0) -> None:
     if decimals:
+        if not hasattr(decimals, "__index__"):
+            raise TypeError(f"round(): argument 'decimals' must be int, not {type(decimals).__name__}")
         refuse_dtypes("round", "bi", (input,))
 
 

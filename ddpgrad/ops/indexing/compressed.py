@@ -5,7 +5,7 @@ from __future__ import annotations
 from ...backend import dtype as dtypes
 from ...core.tensor import Tensor
 from ..creation.factories import arange
-from ..reduction.counting import bincount
+from ..reduction.histograms import bincount
 from ..reduction.scan import cumsum
 from ..shape.rearranging import repeat_interleave
 from ..shape.shape import constant_pad

@@ -244,8 +244,8 @@ def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
     count = int(mask.sum())
     if count > source.numel():
         raise RuntimeError(
-            f"masked_scatter: expected source to have at least as many elements as the mask has True ({count}), got "
-            f"{source.numel()}"
+            "masked_scatter: Number of elements of source < number of ones in mask: "
+            f"{source.numel()} for {count}"
         )
     if not size:
         return shape.reshape(source, -1)[0] if count else unary.clone(input)

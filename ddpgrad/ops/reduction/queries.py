@@ -84,6 +84,9 @@ def isin(elements: Any, test_elements: Any, *, assume_unique: bool = False, inve
     if isinstance(elements, Tensor) and isinstance(test_elements, Tensor):
         common = dtypes.promote_types(elements.dtype, test_elements.dtype)
         elements, test_elements = to(elements, common), to(test_elements, common)
+    for one in (elements, test_elements):
+        if isinstance(one, complex) or (isinstance(one, Tensor) and one.is_complex()):
+            raise RuntimeError("Unsupported input type encountered for isin(): complex")
     backend = backend_for(given._array)
     raw = [
         x._array if isinstance(x, Tensor) else backend.asarray(x, like=given._array)

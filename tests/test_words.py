@@ -1,0 +1,132 @@
+"""What messages of errors have in common with PyTorch's: programs and PyTorch's own tests look for these words."""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ddpgrad as torch
+import ddpgrad.nn.functional as F
+import ddpgrad.utils.data as data
+from ddpgrad import nn
+from ddpgrad.nn.utils import prune
+
+x = torch.arange(3.0)
+numbers = data.TensorDataset(torch.arange(10))
+
+
+class Stream(data.IterableDataset[Any]):
+    def __iter__(self) -> Any:
+        return iter(range(3))
+
+
+def loader(**options: Any) -> Callable[[], object]:
+    return lambda: data.DataLoader(numbers, **options)
+
+
+def stream(**options: Any) -> Callable[[], object]:
+    return lambda: data.DataLoader(Stream(), **options)
+
+
+def pool(output: tuple[int, int], place: int) -> Callable[[], object]:
+    image, places = torch.ones(1, 1, 2, 2), torch.full((1, 1, 2, 2), place)
+    return lambda: F.max_unpool2d(image, places, 2, output_size=output)
+
+
+def linear() -> nn.Module:
+    return nn.Linear(2, 2)
+
+
+WORDS: list[tuple[str, Callable[[], object]]] = [
+    ("batch_size should be a positive integer value, but got batch_size=0", loader(batch_size=0)),
+    ("num_workers option should be non-negative", loader(num_workers=-1)),
+    ("timeout option should be non-negative", loader(timeout=-1)),
+    ("prefetch_factor option should be non-negative", loader(prefetch_factor=-1, num_workers=1)),
+    ("prefetch_factor option could only be specified in multiprocessing", loader(prefetch_factor=2)),
+    ("persistent_workers option needs", loader(persistent_workers=True)),
+    ("can only be used with multi-process loading", loader(multiprocessing_context="fork")),
+    ("should specify a valid start method in", loader(multiprocessing_context="x", num_workers=1)),
+    ("should be a valid context object or a string", loader(multiprocessing_context=object(), num_workers=1)),
+    ("sampler option is mutually exclusive with shuffle", loader(shuffle=True, sampler=[1])),
+    ("batch_sampler option is mutually exclusive with", loader(batch_sampler=[[0]], shuffle=True)),
+    (
+        "batch_size=None option disables auto-batching and is mutually exclusive",
+        loader(batch_size=None, drop_last=True),
+    ),
+    ("expected unspecified shuffle option, but got shuffle=True", stream(shuffle=True)),
+    ("expected unspecified sampler option", stream(sampler=[1])),
+    ("expected unspecified batch_sampler option", stream(batch_sampler=[[1]])),
+    ("num_samples should be a positive integer value", lambda: data.RandomSampler(numbers, num_samples=-1)),
+    ("replacement should be a boolean value", lambda: data.RandomSampler(numbers, replacement=0)),
+    ("replacement should be a boolean value", lambda: data.WeightedRandomSampler([1.0], 1, replacement=0)),
+    ("weights should be a 1d sequence", lambda: data.WeightedRandomSampler([[1.0]], 1)),
+    ("drop_last should be a boolean value", lambda: data.BatchSampler(range(3), 2, 1)),
+    ("Sum of input lengths does not equal the length", lambda: data.random_split(numbers, [3, 3])),
+    ("At least one dataset should be passed", lambda: data.StackDataset()),
+    ("but both types are given", lambda: data.StackDataset([1], a=[1])),
+    ("Invalid rank 2, rank should be in the interval", lambda: data.DistributedSampler(numbers, 2, 2)),
+    (
+        "batch must contain tensors, numpy arrays, numbers, dicts or lists",
+        lambda: data.default_collate([None]),
+    ),
+    ("Subclasses of Dataset should implement __getitem__", lambda: data.Dataset()[0]),
+    ("requires specifying either an output size, or a pooling ratio", lambda: nn.FractionalMaxPool2d(2)),
+    ("Found an invalid max index: 99 (output volumes are of size 4x4)", pool((4, 4), 99)),
+    ('invalid output_size "(20, 20)" (dim 0 must be between 2 and 6)', pool((20, 20), 0)),
+    ("Padding length must be divisible by 2", lambda: F.pad(x, (1,))),
+    ("but got padding length 4 and input of dimension 1", lambda: F.pad(x, (1, 1, 1, 1))),
+    ("Expected 1 or more dimensions (got 0)", lambda: F.nll_loss(torch.ones(()), torch.tensor(0))),
+    ("0D or 1D target tensor expected, multi-target", lambda: F.nll_loss(x[None], torch.tensor([[1]]))),
+    ("needs 4D input", lambda: F.interpolate(torch.ones(1, 1, 2), scale_factor=2, mode="bilinear")),
+    (
+        "arget tensor should be 1-D",
+        lambda: F.multi_margin_loss(torch.ones(2, 3), torch.tensor([[0, 1]])),
+    ),
+    ("cannot assign 'torch.FloatTensor' as parameter", lambda: setattr(linear(), "weight", torch.ones(2))),
+    (
+        "cannot assign 'torch.FloatTensor' object to parameter",
+        lambda: linear().register_parameter("x", torch.ones(2)),
+    ),
+    ("Linear has no attribute `z`", lambda: linear().get_parameter("z")),
+    ("Linear has no attribute `z`", lambda: linear().get_buffer("z")),
+    (
+        "should be smaller than the number of parameters to prune=3",
+        lambda: prune._validate_pruning_amount(5, 3),
+    ),
+    ("Invalid index 5 for tensor of size", lambda: prune.ln_structured(linear(), "weight", 1, 2, 5)),
+    ("must match self.mask shape", lambda: prune.custom_from_mask(linear(), "weight", torch.ones(1))),
+    ("weights should be 1-d and have the same length as", lambda: torch.bincount(torch.tensor([1]), x)),
+    ("bins must be > 0", lambda: torch.histogram(x, 0)),
+    ("bins tensor should have one dimension", lambda: torch.histogram(x, torch.ones(2, 2))),
+    ("bins tensor should have at least 1 element", lambda: torch.histogram(x, torch.ones(0))),
+    ("bins tensors should have the same dtype", lambda: torch.histogram(x, x.double())),
+    ("weight tensor should have the same dtype", lambda: torch.histogram(x, 2, weight=x.double())),
+    ("if weight tensor is provided it should have", lambda: torch.histogram(x, 2, weight=torch.ones(2))),
+    ("min should not exceed max", lambda: torch.histogram(x, 2, range=(1, 0))),
+    ("range [nan, nan] is not finite", lambda: torch.histogram(torch.tensor([np.nan]), 2)),
+    ("received an invalid combination of arguments", lambda: torch.histogram(x, x, range=(0, 1))),
+    ("is not finite", lambda: torch.histc(x, 2, float("inf"), 1)),
+    ("does not implement Python buffer protocol", lambda: torch.frombuffer([1], dtype=torch.float32)),
+    ("invalid value of debug_mode, expected one of", lambda: torch.set_deterministic_debug_mode("x")),
+    ("set_num_threads expects an int, but got str", lambda: torch.set_num_threads("a")),
+    (
+        "Expected a CPUGeneratorImplState of size",
+        lambda: torch.set_rng_state(torch.ones(3, dtype=torch.uint8)),
+    ),
+    (
+        "Number of elements of source < number of ones in mask",
+        lambda: x.masked_scatter(torch.ones(3, dtype=torch.bool), torch.ones(2)),
+    ),
+    ("only supports boolean masks, but got mask with dtype", lambda: x.masked_fill(x, 1.0)),
+    ("view_as_real is only supported for complex tensors", lambda: torch.view_as_real(x)),
+    ("imag is not implemented for tensors with non-complex dtypes", lambda: x.imag),
+    ("Unsupported input type encountered for isin(): ", lambda: torch.isin(x, 1j)),
+]
+
+
+@pytest.mark.parametrize(("words", "call"), WORDS, ids=[w[:40] for w, _ in WORDS])
+def test_words(words: str, call: Callable[[], object]):
+    with pytest.raises(Exception, match=re.escape(words)):
+        call()
