@@ -81,7 +81,7 @@ def missing_from(text: str) -> Iterator[str]:
             yield folder
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
+@pytest.mark.parametrize("page", [*PAGES, REPOSITORY / ".ci" / "run"], ids=name_of)
 def test_files_that_a_page_names_exist(page):
     assert not list(missing_from(page.read_text("utf-8")))
 
