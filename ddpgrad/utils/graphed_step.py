@@ -65,7 +65,8 @@ class GraphedStep:
         before = {id(tensor): tensor._grad for tensor in _tensors()}
         captured, begun, failure, outputs = CUDAGraph(), None, None, None
         try:
-            with graph(captured, pool=self._pool):
+            # Other threads, such as one that page-locks batches, know nothing of it and go on.
+            with graph(captured, pool=self._pool, capture_error_mode="thread_local"):
                 begun = capturing.now
                 outputs = self._function(*args, **kwargs)
         except Exception as error:

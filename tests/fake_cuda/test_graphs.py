@@ -1,6 +1,7 @@
 """CUDA graphs on the stand-in: a replay has the bits of an eager step, and is one launch; what cannot be captured says so."""
 
 import copy
+import threading
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -323,6 +324,22 @@ def test_a_step_that_cannot_be_captured_runs_eagerly_and_says_why_once():
     on_host = torch.cuda.captured_step(lambda value: value * 2)
     with pytest.warns(UserWarning, match="input 0 is on cpu, not on the current GPU"):
         assert on_host(torch.ones(2)).tolist() == [2, 2]
+
+
+def test_another_thread_may_page_lock_memory_while_a_step_is_captured():
+    """As that of a DataLoader does."""
+    kept: list[torch.Tensor] = []
+
+    def step(x: torch.Tensor) -> torch.Tensor:
+        thread = threading.Thread(target=lambda: kept.append(torch.ones(1000).pin_memory()))
+        thread.start()
+        thread.join()
+        return x * 2
+
+    run = torch.cuda.captured_step(step, warmup=1)
+    for _ in range(3):
+        assert run(torch.ones(3, device="cuda")).tolist() == [2.0] * 3
+    assert run.why_not is None and len(kept) == 2
 
 
 def test_a_captured_step_follows_shapes_and_an_optimizer_that_is_loaded():
