@@ -38,8 +38,12 @@ def logcumsumexp(input: Array, dim: int) -> Array:
 
 def running_position(input: Array, dim: int, largest: bool) -> Array:
     """Along `dim`, where the largest (or smallest) element so far is: the last of equal ones, and a nan if any."""
-    if input.size < _SMALL or not compiled_for(input):
+    if not input.ndim or not compiled_for(input):
         return NotImplemented
+    if input.size < _SMALL:
+        best = (np.maximum if largest else np.minimum).accumulate(input, dim)
+        here = np.arange(input.shape[dim]).reshape([-1 if d == dim else 1 for d in range(input.ndim)])
+        return np.maximum.accumulate(np.where((input == best) | (input != input), here, 0), dim)
     out = np.empty(input.shape, np.int64)
     _places(_lines(input, dim), largest, _lines(out, dim))
     return out
