@@ -184,14 +184,19 @@ class DeviceMesh:
         return tuple([(d,) for d in range(self.ndim)]) if self._along is None else self._along
 
     def _flatten(self, mesh_dim_name: str | None = None) -> DeviceMesh:
-        """The same ranks along one dimension, by whose name the root has it, too. All of them call it, the first time together."""
+        """The same ranks along one dimension, by whose name the root has it, too. All of them call it, the first time together.
+
+        ValueError where the root has that name for other ranks.
+        """
         if self.ndim == 1:
             return self
         root, along = self._get_root_mesh(), tuple([d for part in self._dims_of_root() for d in part])
+        name = mesh_dim_name or "_".join(self.mesh_dim_names or ())
+        if name in (root.mesh_dim_names or ()) or root.flats.get(name, (along,))[0] != along:
+            raise ValueError(f"'{name}' already exists for a submesh of {root}: give the flattened mesh another name")
         group = next((group for dims, group in root.flats.values() if dims == along), None)
         if group is None:
             group = _line(self._ranks.reshape(1, -1), use_local_synchronization=True)
-        name = mesh_dim_name or "_".join(self.mesh_dim_names or ())
         root.flats[name] = along, group
         return _mesh(
             DeviceMesh, self.device_type, self._ranks.reshape(-1), [group], name and (name,), root, [along]

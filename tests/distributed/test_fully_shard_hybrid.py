@@ -176,7 +176,9 @@ def test_meshes_have_lines_groups_and_places():
         assert (line.ndim, line.mesh_dim_names, line.get_group()) == (1, ("shard",), mesh.get_group(1))
         assert mesh[NAMES] == mesh
         assert mesh._flatten() == init_device_mesh("cpu", (6,), mesh_dim_names=("replicate_shard",))
-        assert mesh._flatten("all").get_group() is dist.group.WORLD
+        assert mesh._flatten("all").get_group() is mesh._flatten("all").get_group() is dist.group.WORLD
+        with pytest.raises(ValueError, match="'shard' already exists for a submesh"):
+            mesh._flatten("shard")
         again = DeviceMesh.from_group(mesh.get_all_groups(), "cpu", mesh.mesh, mesh_dim_names=NAMES)
         assert again == mesh and hash(again) == hash(mesh) and again.get_group(0) is mesh.get_group(0)
         table = torch.arange(10.0).reshape(5, 2) + 100 * rank
