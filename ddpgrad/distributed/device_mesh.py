@@ -193,7 +193,9 @@ class DeviceMesh:
         root, along = self._get_root_mesh(), tuple([d for part in self._dims_of_root() for d in part])
         name = mesh_dim_name or "_".join(self.mesh_dim_names or ())
         if name in (root.mesh_dim_names or ()) or root.flats.get(name, (along,))[0] != along:
-            raise ValueError(f"'{name}' already exists for a submesh of {root}: give the flattened mesh another name")
+            raise ValueError(
+                f"'{name}' already exists for a submesh of {root}: give the flattened mesh another name"
+            )
         group = next((group for dims, group in root.flats.values() if dims == along), None)
         if group is None:
             group = _line(self._ranks.reshape(1, -1), use_local_synchronization=True)

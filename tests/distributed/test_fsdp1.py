@@ -21,6 +21,7 @@ from ddpgrad.distributed.fsdp import (
 )
 from ddpgrad.distributed.fsdp import FullyShardedDataParallel as FSDP
 from ddpgrad.distributed.fsdp.wrap import (
+    CustomPolicy,
     ModuleWrapPolicy,
     enable_wrap,
     size_based_auto_wrap_policy,
@@ -35,6 +36,9 @@ POLICIES = {
     "classes": ModuleWrapPolicy({nn.Embedding, nn.Linear}),
     "transformer": partial(transformer_auto_wrap_policy, transformer_layer_cls={nn.Linear}),
     "size": partial(size_based_auto_wrap_policy, min_num_params=500),
+    "own options": CustomPolicy(
+        lambda m: {"mixed_precision": None} if isinstance(m, nn.Linear) else isinstance(m, nn.Embedding)
+    ),
 }
 
 
@@ -81,7 +85,7 @@ def test_losses_norms_and_parameters_have_the_bits_of_ddp(policy, strategy):
     def program():
         model, _, told = by_fsdp(auto_wrap_policy=POLICIES[policy], sharding_strategy=strategy)
         groups = sum(isinstance(m, FSDPModule) for m in model.modules())
-        assert groups == {"the whole": 1, "classes": 4, "transformer": 3, "size": 2}[policy]
+        assert groups == {"the whole": 1, "transformer": 3, "size": 2}.get(policy, 4)
         whole = strategy is ShardingStrategy.NO_SHARD
         share = sum(p.to_local().numel() for p in model.parameters()) / sum(
             p.numel() for p in model.parameters()
@@ -253,8 +257,38 @@ def test_meta_modules_dtypes_and_what_a_rank_keeps():
     assert not np.array_equal(mine, other)
 
 
+@on_ranks(2)
+def test_parts_have_precisions_of_their_own():
+    """Norms over batches compute in float32, with their buffers, and others as the policy says."""
+    body = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Linear(8, 4))
+    own = {
+        "sharding_strategy": ShardingStrategy.SHARD_GRAD_OP,
+        "mixed_precision": MixedPrecision(torch.float16, cast_forward_inputs=True),
+    }
+    precision = MixedPrecision(torch.bfloat16, buffer_dtype=torch.bfloat16)
+    policy = CustomPolicy(lambda m: own if m is body[2] else False)
+    model, seen = FSDP(body, mixed_precision=precision, auto_wrap_policy=policy), []
+    for part in body:
+        part.register_forward_pre_hook(lambda m, args: seen.append((m.weight.dtype, args[0].dtype)))
+    model(torch.randn(3, 4))
+    assert seen == [(torch.bfloat16,) * 2, (torch.float32,) * 2, (torch.float16,) * 2]
+    assert body[1].running_mean.dtype == torch.float32
+    assert isinstance(body[1].weight, DTensor) and not isinstance(body[2].weight, DTensor)
+
+
 @on_ranks(1)
 def test_mistakes_are_told():
+    for own, text in (
+        ({"cpu_offload": 1}, "cpu_offload for"),
+        ({"sharding_strategy": ShardingStrategy.NO_SHARD}, "NO_SHARD"),
+    ):
+        with pytest.raises(NotImplementedError, match=f"{text}.* Linear alone"):
+            FSDP(
+                deep(),
+                auto_wrap_policy=CustomPolicy(lambda m, own=own: own if isinstance(m, nn.Linear) else False),
+            )
+    with pytest.raises(ValueError, match="expected True, False or a dict of options for a Embedding, got 1"):
+        FSDP(deep(), auto_wrap_policy=CustomPolicy(lambda m: 1))
     with pytest.raises(NotImplementedError, match="NO_SHARD: use DistributedDataParallel"):
         FSDP(deep(), sharding_strategy=ShardingStrategy.NO_SHARD, nonfinite_gradients="skip")
     model = FSDP(deep())

@@ -7,6 +7,7 @@ from enum import Enum, auto
 from typing import Any
 
 from ...compat.absent import LocalOptimStateDictConfig, LocalStateDictConfig  # noqa: F401 - libraries import them here
+from ...nn.modules.batchnorm import _BatchNorm
 
 
 class ShardingStrategy(Enum):
@@ -31,7 +32,8 @@ class MixedPrecision:
     """Dtypes in which a group is gathered and computed with (param_dtype), averaged (reduce_dtype), and of its buffers.
 
     None: as they are. Arguments of forward are converted to `param_dtype` where cast_forward_inputs, or for the
-    outermost module cast_root_forward_inputs, says so. Rows and the optimizer's state keep their dtype.
+    outermost module cast_root_forward_inputs, says so. Rows and the optimizer's state keep their dtype. Modules of the classes to
+    ignore compute in float32 where a policy chooses parts.
     """
 
     param_dtype: Any = None
@@ -40,6 +42,7 @@ class MixedPrecision:
     keep_low_precision_grads: bool = False
     cast_forward_inputs: bool = False
     cast_root_forward_inputs: bool = True
+    _module_classes_to_ignore: tuple[type, ...] = (_BatchNorm,)
 
 
 @dataclass

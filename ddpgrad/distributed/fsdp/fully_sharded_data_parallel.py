@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Literal
 
 from ...autograd.grad_mode import no_grad
 from ...backend import device as devices
+from ...backend.dtype import float32
 from ...core.tensor import Tensor
 from ...nn.modules.module import Module
 from ...nn.modules.registration import put
@@ -54,7 +56,7 @@ class FullyShardedDataParallel(OptimizerStates, Module):
     """`module`, whose parameters, gradients and optimizer state are divided among the ranks; see `fully_shard`.
 
     auto_wrap_policy: which modules below form groups of their own; see `wrap`. These stay what they are: of a policy's
-    modules none becomes a FullyShardedDataParallel. sharding_strategy: FULL_SHARD or SHARD_GRAD_OP; NO_SHARD keeps all on each rank
+    modules none becomes a FullyShardedDataParallel. With a policy and `mixed_precision` norms over batches compute in float32. sharding_strategy: FULL_SHARD or SHARD_GRAD_OP; NO_SHARD keeps all on each rank
     (see `replicate`); HYBRID_SHARD or _HYBRID_SHARD_ZERO2 divide within groups of ranks, on which parameters are the same: device_mesh has two dimensions then,
     or process_group is (this rank's group that shards, the one that replicates); by default the ranks of a host shard. ignored_modules,
     ignored_states: what each rank keeps whole, for itself. param_init_fn: gets each module with parameters on meta, and gives
@@ -122,39 +124,53 @@ class FullyShardedDataParallel(OptimizerStates, Module):
                 self._device,
                 [*ignored, *(b for m in alone.values() for b in m.buffers(recurse=False))],
             )
+        exact = precision._module_classes_to_ignore if auto_wrap_policy is not None else ()
+        apart = {id(m): m for m in module.modules() if isinstance(m, exact) and id(m) not in alone}
         if precision.buffer_dtype is not None:
-            for buffer in module.buffers():
+            converted = [m for m in module.modules() if id(m) not in apart and id(m) not in alone]
+            for buffer in (b for m in converted for b in m.buffers(recurse=False)):
                 if buffer.is_floating_point():
                     buffer.data = buffer.to(precision.buffer_dtype)
+        offload = CPUOffloadPolicy() if cpu_offload and cpu_offload.offload_params else None
 
-        def shard(part: Module, root: bool = False) -> None:
-            policy = MixedPrecisionPolicy(
-                precision.param_dtype,
-                precision.reduce_dtype,
-                cast_forward_inputs=precision.cast_forward_inputs
-                or (root and precision.cast_root_forward_inputs),
+        def shard(part: Module, root: bool = False, **own: Any) -> None:
+            mine = own.pop("mixed_precision", precision) or MixedPrecision()
+            kind = own.pop("sharding_strategy", strategy)
+            if own or whole != (kind is ShardingStrategy.NO_SHARD):
+                raise NotImplementedError(
+                    f"FullyShardedDataParallel: {', '.join(own) or kind} for {type(part).__name__} alone: parts may have "
+                    f"mixed_precision and sharding_strategy of their own, and {strategy} is that of the whole"
+                )
+            policy = (
+                MixedPrecisionPolicy(float32, output_dtype=mine.param_dtype)
+                if id(part) in apart
+                else MixedPrecisionPolicy(
+                    mine.param_dtype,
+                    mine.reduce_dtype,
+                    cast_forward_inputs=mine.cast_forward_inputs or (root and mine.cast_root_forward_inputs),
+                )
             )
-            offload = CPUOffloadPolicy() if cpu_offload and cpu_offload.offload_params else None
             if whole:
                 replicate(
                     part, mesh=device_mesh, mp_policy=policy, ignored_params=ignored, offload_policy=offload
                 )
                 return
             kept = (ShardingStrategy.SHARD_GRAD_OP, ShardingStrategy._HYBRID_SHARD_ZERO2)
-            reshards = False if strategy in kept else None
             fully_shard(
                 part,
                 mesh=device_mesh,
                 mp_policy=policy,
-                reshard_after_forward=reshards,
+                reshard_after_forward=False if kind in kept else None,
                 ignored_params=ignored,
                 offload_policy=offload,
                 nonfinite_gradients=nonfinite_gradients if root else None,
             )
 
         if auto_wrap_policy is not None:
-            apply_policy(module, auto_wrap_policy, lambda part: _unless_sharded(part, shard), set(alone))
-        _unless_sharded(module, lambda part: shard(part, root=True))
+            for part in apart.values() if precision.param_dtype is not None else ():
+                _unless_sharded(part, shard)
+            apply_policy(module, auto_wrap_policy, partial(_unless_sharded, shard=shard), set(alone))
+        _unless_sharded(module, shard, root=True)
         self._fsdp_wrapped_module = module
         self._settings = StateDictSettings(
             StateDictType.FULL_STATE_DICT, FullStateDictConfig(), FullOptimStateDictConfig()
@@ -341,7 +357,7 @@ class FullyShardedDataParallel(OptimizerStates, Module):
         super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
 
 
-def _unless_sharded(part: Module, shard: Callable[[Module], None]) -> None:
+def _unless_sharded(part: Module, shard: Callable[..., None], **options: Any) -> None:
     """A part that the program has wrapped by itself is a group already."""
     if not isinstance(part, (FullyShardedDataParallel, FSDPModule)):
-        shard(part)
+        shard(part, **options)

@@ -16,7 +16,7 @@ from ...nn.modules.attention import MultiheadAttention
 from ...nn.modules.container import ModuleDict, ModuleList
 from ...nn.modules.module import Module
 
-Policy = Callable[..., bool]
+Policy = Callable[..., bool | dict[str, Any]]
 
 
 def always_wrap_policy(*args: Any, **kwargs: Any) -> bool:
@@ -35,16 +35,16 @@ class ModuleWrapPolicy:
 
 
 class CustomPolicy:
-    """The modules for which `lambda_fn(module)` is True."""
+    """The modules for which `lambda_fn(module)` is True, or a dict of their own options: mixed_precision, sharding_strategy."""
 
-    def __init__(self, lambda_fn: Callable[[Module], bool]) -> None:
+    def __init__(self, lambda_fn: Callable[[Module], bool | dict[str, Any]]) -> None:
         self._chosen = lambda_fn
 
-    def __call__(self, module: Module, recurse: bool, *args: Any, **kwargs: Any) -> bool:
+    def __call__(self, module: Module, recurse: bool, *args: Any, **kwargs: Any) -> bool | dict[str, Any]:
         chosen = recurse or self._chosen(module)
-        if not isinstance(chosen, bool):
-            raise NotImplementedError(
-                f"CustomPolicy: expected True or False for a {type(module).__name__}, got {chosen!r}: groups have no options of their own"
+        if not isinstance(chosen, (bool, dict)):
+            raise ValueError(
+                f"CustomPolicy: expected True, False or a dict of options for a {type(module).__name__}, got {chosen!r}"
             )
         return chosen
 
@@ -103,8 +103,8 @@ def wrap(module: Module, **wrap_overrides: Any) -> Module:
     return wrapping[-1](module, **wrap_overrides) if wrapping else module
 
 
-def apply_policy(module: Module, policy: Policy, shard: Callable[[Module], Any], outside: set[int]) -> int:
-    """Call `shard` for those modules below `module` that `policy` chooses; returns how many elements these have.
+def apply_policy(module: Module, policy: Policy, shard: Callable[..., Any], outside: set[int]) -> int:
+    """Call `shard` for those modules below `module` that `policy` chooses, with their options; returns how many elements these have.
 
     outside: ids of modules that are left alone.
     """
@@ -116,8 +116,9 @@ def apply_policy(module: Module, policy: Policy, shard: Callable[[Module], Any],
         if not policy(module=child, recurse=True, nonwrapped_numel=total):
             continue
         inner = apply_policy(child, policy, shard, outside)
-        if policy(module=child, recurse=False, nonwrapped_numel=total - inner):
-            shard(child)
+        chosen = policy(module=child, recurse=False, nonwrapped_numel=total - inner)
+        if chosen or isinstance(chosen, dict):
+            shard(child, **(chosen if isinstance(chosen, dict) else {}))
             inner = total
         taken += inner
     return taken
