@@ -170,15 +170,11 @@ class Checkpointer:
         if self._writer is not None:
             pending.shares = [share.snapshot(self._room) for share in pending.shares]
             writer = self._writer
+            if rank:
+                writer.start(lambda: report(pending.hidden, rank, pending.write))
+            settled(lambda: None)  # rank 0 waits for the others, at the end of its program, too
             if rank == 0:
                 writer.start(lambda: pending.finish(lambda: writer.collect(pending.hidden, pending.ranks)))
-            elif pending.shares:
-                writer.start(lambda: report(pending.hidden, rank, pending.write))
-            else:
-                report(pending.hidden, rank, dict)
-            settled(
-                lambda: None
-            )  # all have begun: a rank whose program ends now waits for none that has yet to
             return
         try:
             written = gathered(pending.write)
@@ -355,7 +351,11 @@ class _PendingCheckpoint:
     def finish(self, others: Callable[[], Sequence[Any]], own: dict[str, Any] | None = None) -> None:
         """On rank 0: write its files, unless `own` describes them already, and commit when all `others` are written."""
         try:
-            written = [self.write() if own is None else own, *others()]
+            try:
+                mine = self.write() if own is None else own
+            finally:
+                parts = others()  # which write in this folder until then
+            written = [mine, *parts]
             files = [{name: File(**file) for name, file in part.items()} for part in written]
             with self.store.writing(self._step):
                 entries = {share.name: shards.entry(self.hidden, share, files) for share in self.shares}
