@@ -21,6 +21,8 @@ from patience import patience
 from running import Result, plain
 from training import TRAIN, ddprun_in, result
 
+from ddpgrad.launcher.job.mpi import find
+
 HERE = Path(__file__).parent
 BY_HAND = HERE.parent / "helpers" / "started_by_hand.py"
 MARK = "CAMPAIGN_RUN"
@@ -96,8 +98,7 @@ def run(draw: Draw, folder: Path, references: References) -> Run:
             soon = first.limit or draw.planted[0].phase in BEFORE
             started.environment["DDPGRAD_TIMEOUT"] = str(limit() if soon else 10 * limit())
             by_hand = [sys.executable, str(BY_HAND), ranks, TRAIN]
-            mpiexec = shutil.which("mpiexec") or "mpiexec"
-            command = by_hand if draw.mode == "by hand" else plain(mpiexec, started, draw.ranks, TRAIN)
+            command = by_hand if draw.mode == "by hand" else plain(find(), started, draw.ranks, TRAIN)
             command += faults
         outcome, ended = _run([*before, *command], folder, started.environment, first.sent, mark)
     begun = [float(path.read_text()) for path in folder.glob("fired-*")]
