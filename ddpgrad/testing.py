@@ -139,7 +139,9 @@ def make_tensor(
     if noncontiguous and memory_format is not None:
         raise ValueError("make_tensor: noncontiguous and memory_format exclude each other, got both")
     if requires_grad and not floating:
-        raise ValueError(f"make_tensor: requires_grad is for floating-point and complex dtypes, got {dtype}")
+        raise ValueError(
+            f"make_tensor: `requires_grad=True` is not supported for boolean and integral dtypes, but got dtype={dtype}"
+        )
     low, high = _drawn_range(dtype, low, high)
     gaps = noncontiguous and math.prod(sizes) > 1
     result = (
@@ -173,9 +175,17 @@ def _drawn_range(dtype: DType, low: float | None, high: float | None) -> tuple[f
         usual = (max(least, -9), 10)
     low, high = usual[0] if low is None else low, usual[1] if high is None else high
     if not low < high and not (low == high and floating):
-        raise ValueError(f"make_tensor: `low` must be less than `high`, got {low} and {high}")
+        said = (
+            "cannot be NaN"
+            if low != low or high != high
+            else "must be in order, the first less than the second"
+        )
+        raise ValueError(f"make_tensor: `low` and `high` {said}, but got {low=} and {high=}")
     if high < least or low >= most:
-        raise ValueError(f"make_tensor: {dtype} holds [{least}, {most}), got the range [{low}, {high})")
+        raise ValueError(
+            f"make_tensor: The value interval specified by `low` and `high` is [{low}, {high}), but {dtype} only supports "
+            f"[{least}, {most})"
+        )
     return min(max(low, least), most), min(max(high, least), most)
 
 

@@ -14,6 +14,7 @@ from ddpgrad import nn
 from ddpgrad.nn.utils import prune
 
 x = torch.arange(3.0)
+square = torch.eye(2)
 numbers = data.TensorDataset(torch.arange(10))
 
 
@@ -37,6 +38,10 @@ def pool(output: tuple[int, int], place: int) -> Callable[[], object]:
 
 def linear() -> nn.Module:
     return nn.Linear(2, 2)
+
+
+def made(dtype: Any, **options: Any) -> torch.Tensor:
+    return torch.testing.make_tensor((2,), dtype=dtype, device="cpu", **options)
 
 
 WORDS: list[tuple[str, Callable[[], object]]] = [
@@ -122,10 +127,28 @@ WORDS: list[tuple[str, Callable[[], object]]] = [
     ("only supports boolean masks, but got mask with dtype", lambda: x.masked_fill(x, 1.0)),
     ("view_as_real is only supported for complex tensors", lambda: torch.view_as_real(x)),
     ("imag is not implemented for tensors with non-complex dtypes", lambda: x.imag),
+    ("linalg.cond got an invalid norm type: x", lambda: torch.linalg.cond(square, "x")),
+    ("expected a tensor with 2 or more dimensions", lambda: torch.linalg.pinv(x)),
+    ("the first tensor must be 1D or 2D but got 3D", lambda: torch.linalg.multi_dot([square[None], square])),
+    ("tensor 1 must be 2D but got 1D", lambda: torch.linalg.multi_dot([square, x[:2], square])),
+    ("input tensor should not contain infs or NaNs", lambda: torch.linalg.eig(square / 0)),
+    ("because the input matrix contained non-finite values", lambda: torch.linalg.svd(square / 0)),
+    ("Sparse division requires a scalar or zero-dim", lambda: square.to_sparse() / square.to_sparse()),
+    ("`low` and `high` cannot be NaN", lambda: made(torch.float32, low=np.nan)),
+    ("`requires_grad=True` is not supported", lambda: made(torch.int64, requires_grad=True)),
+    ("interval specified by `low` and `high` is [-5, -1)", lambda: made(torch.uint8, low=-5, high=-1)),
+    ("got no inputs", lambda: torch.vmap(lambda: 1)()),
+    ("has a different size than that of the original", lambda: torch.func.jvp(torch.sin, (x,), (square,))),
+    ("vjp(f, *primals): expected f(*primals) to return only tensors", lambda: torch.func.vjp(lambda y: 1, x)),
+    (
+        "`grad_tensors` and `grad_variables` (deprecated) arguments both passed",
+        lambda: torch.autograd.backward(nn.Parameter(x) * 2, x, grad_variables=x),
+    ),
     ("Unsupported input type encountered for isin(): ", lambda: torch.isin(x, 1j)),
 ]
 
 
+@pytest.mark.filterwarnings("ignore:.grad_variables:FutureWarning")
 @pytest.mark.parametrize(("words", "call"), WORDS, ids=[w[:40] for w, _ in WORDS])
 def test_words(words: str, call: Callable[[], object]):
     with pytest.raises(Exception, match=re.escape(words)):

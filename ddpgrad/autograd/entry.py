@@ -97,13 +97,22 @@ def backward(
     grad_tensors: Any = None,
     retain_graph: bool | None = None,
     create_graph: bool = False,
+    grad_variables: Any = None,
     inputs: Any = None,
 ) -> None:
     """Add the gradients of `tensors` to the `.grad` of the leaves, or only of `inputs`, leaves or not.
 
-    grad_tensors: the gradients to start from; ones for scalars. create_graph: record the
-    gradients' own history, for higher derivatives. Source: torch.autograd.backward.
+    grad_tensors: the gradients to start from; ones for scalars; grad_variables is their former name. create_graph:
+    record the gradients' own history, for higher derivatives. Source: torch.autograd.backward.
     """
+    if grad_variables is not None:
+        warn_program("`grad_variables` is deprecated. Use `grad_tensors` instead.", FutureWarning)
+        if grad_tensors is not None:
+            raise RuntimeError(
+                "`grad_tensors` and `grad_variables` (deprecated) arguments both passed to `backward()`. Please only use "
+                "`grad_tensors`."
+            )
+        grad_tensors = grad_variables
     if mapping:
         refuse_at_once()
     wanted = None
@@ -316,7 +325,7 @@ def tensor_backward(
     inputs: Any = None,
 ) -> None:
     """Add the gradient of this tensor to the `.grad` of the leaves; see `autograd.backward`."""
-    backward(self, gradient, retain_graph, create_graph, inputs)
+    backward(self, gradient, retain_graph, create_graph, inputs=inputs)
 
 
 def grad_fn(self: Tensor) -> Any:

@@ -63,7 +63,7 @@ def vjp(func: Func, *primals: Any, has_aux: bool = False) -> Any:
     (output, vjp_fn, aux).
     """
     call = Call(func, primals, {}, tuple(range(len(primals))), has_aux)
-    call.require_numbers("vjp(f, ...)")
+    call.require_numbers("vjp(f, *primals)")
 
     def vjp_fn(
         cotangents: Any, retain_graph: bool = True, create_graph: bool | None = None
@@ -144,7 +144,8 @@ def _check_directions(name: str, primals: tuple[Any, ...], tangents: Any) -> Non
     shapes = [[tuple(leaf.shape) for leaf in flatten(tree)[0]] for tree in (primals, tangents)]
     if shapes[0] != shapes[1]:
         raise RuntimeError(
-            f"{name}: Expected primals and tangents of the same shapes, got {shapes[0]} and {shapes[1]}"
+            f"{name}: Trying to set a forward gradient that has a different size than that of the original Tensor, this is "
+            f"not supported: primals have the shapes {shapes[0]}, tangents {shapes[1]}"
         )
 
 
@@ -161,7 +162,7 @@ def jacrev(func: Func, argnums: Argnums = 0, *, has_aux: bool = False, chunk_siz
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         _refuse_complex("jacrev", "inputs", args)
         call = Call(func, args, kwargs, argnums, has_aux)
-        call.require_numbers("vjp(f, ...)")
+        call.require_numbers("vjp(f, *primals)")
         _refuse_complex("jacrev", "outputs", call.output)
         return call.matrices([call.jacobian(i, chunk_size) for i in range(len(call.outputs))])
 

@@ -137,7 +137,7 @@ def _batch_size(name: str, leaves: list[Any], dims: list[Any]) -> int:
         sizes.append(x.shape[dim])
     if not sizes:
         raise ValueError(
-            f"vmap({name}): at least one input must be mapped; in_dims says None for all of them"
+            f"vmap({name}): got no inputs to map: at least one input must be mapped, and in_dims says None for all of them"
         )
     if len(set(sizes)) > 1:
         raise ValueError(

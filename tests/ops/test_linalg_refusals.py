@@ -17,7 +17,7 @@ import ddpgrad as torch
 def test_infinities_end_in_an_error(call: Callable[[torch.Tensor], Any]):
     A = torch.arange(25.0).reshape(5, 5).sin()
     A[0, 0] = -math.inf  # with which LAPACK's routine does not come back
-    with pytest.raises(torch.linalg.LinAlgError, match="did not converge: the input has infinities or NaN"):
+    with pytest.raises(torch.linalg.LinAlgError, match="input matrix contained non-finite values"):
         call(A)
 
 

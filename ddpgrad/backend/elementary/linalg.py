@@ -39,10 +39,14 @@ def linear_algebra(xp: ModuleType) -> dict[str, Any]:
         with import_module("cupyx").errstate(linalg="raise"):
             return function(*args, **options)
 
-    def finite(A: Array) -> Array:
+    def finite(A: Array, of_eig: bool = False) -> Array:
         """A; `LinAlgError` for infinities and NaN on the host, where LAPACK's divide and conquer may never end with them."""
         if xp is np and not np.isfinite(A).all():
-            raise np.linalg.LinAlgError("SVD did not converge: the input has infinities or NaN")
+            if of_eig:
+                raise np.linalg.LinAlgError("torch.linalg.eig: input tensor should not contain infs or NaNs.")
+            raise np.linalg.LinAlgError(
+                "linalg.svd: The algorithm failed to converge because the input matrix contained non-finite values."
+            )
         return A
 
     def or_nan(function: Callable[..., Array], *arrays: Array) -> Array:
@@ -106,12 +110,14 @@ def linear_algebra(xp: ModuleType) -> dict[str, Any]:
 
     def eig(A: Array) -> tuple[Array, Array]:
         # Real where all eigenvalues of a batch happen to be; ours are always complex.
-        values, vectors = library.eig(A)
+        values, vectors = library.eig(finite(A, of_eig=True))
         dtype = np.result_type(A.dtype, np.complex64)
         return values.astype(dtype, copy=False), vectors.astype(dtype, copy=False)
 
     def eigvals(A: Array) -> Array:
-        return library.eigvals(A).astype(np.result_type(A.dtype, np.complex64), copy=False)
+        return library.eigvals(finite(A, of_eig=True)).astype(
+            np.result_type(A.dtype, np.complex64), copy=False
+        )
 
     def det(A: Array) -> Array:
         return library.det(A)

@@ -118,7 +118,7 @@ class HeldElements(Shaped, SparseArray):
 
     def __truediv__(self, other: Any) -> Self:
         if getattr(other, "ndim", 0):
-            raise RuntimeError("a sparse tensor can only be divided by a number or a 0-dimensional tensor")
+            raise RuntimeError("Sparse division requires a scalar or zero-dim dense tensor divisor")
         return self.with_values(self.values / other)
 
     def __getitem__(self, index: Any) -> Self:

@@ -323,7 +323,7 @@ class DTensor(Described, Rows, Tensor):
     def backward(
         self, gradient: Any = None, retain_graph: Any = None, create_graph: bool = False, inputs: Any = None
     ) -> None:
-        run(DTensor, entry.backward, (self, gradient, retain_graph, create_graph, inputs), {})
+        run(DTensor, entry.backward, (self, gradient, retain_graph, create_graph), {"inputs": inputs})
 
     def numpy(self, *, force: bool = False) -> NoReturn:
         raise NotImplementedError(f"numpy: {WHY_NOT}")

@@ -224,8 +224,10 @@ def linalg_cond(A: Tensor, p: Any = None) -> Tensor:
             return F.sum(values, -1, False)
         largest, smallest = values[..., 0], values[..., -1]
         return smallest / largest if p == -2 else largest / smallest
+    if p not in ("fro", "nuc", 1, -1, math.inf, -math.inf):
+        raise RuntimeError(f"linalg.cond got an invalid norm type: {p}")
     require_square(f"linalg.cond(ord={p})", A)
-    if not A.shape[-1] and p in ("fro", "nuc", 1, -1, math.inf, -math.inf):
+    if not A.shape[-1]:
         return F.sum(F.abs(A), (-2, -1), False)
     inverse, info = linalg_inv_ex(A)
     inverse = F.where(shape.reshape(info, (*info.shape, 1, 1)) != 0, 0, inverse)  # nan has no singular values

@@ -313,9 +313,8 @@ def linalg_multi_dot(tensors: Sequence[Tensor]) -> Tensor:
         raise RuntimeError(f"multi_dot(): expected at least 2 tensors but got {count}")
     for i, tensor in enumerate(tensors):
         if tensor.ndim != 2 and (tensor.ndim != 1 or 0 < i < count - 1):
-            raise RuntimeError(
-                f"multi_dot(): tensor {i} must be 2D{'' if 0 < i < count - 1 else ' or 1D'} but got {tensor.ndim}D"
-            )
+            inner, outer = f"tensor {i} must be 2D", f"the {'last' if i else 'first'} tensor must be 1D or 2D"
+            raise RuntimeError(f"multi_dot(): {inner if 0 < i < count - 1 else outer} but got {tensor.ndim}D")
         if tensor.dtype is not tensors[0].dtype:
             raise RuntimeError(
                 f"multi_dot(): all tensors must have be the same dtype but tensor 0 is {tensors[0].dtype.name} and "

@@ -42,7 +42,8 @@ def require_matrix(name: str, input: Tensor, argument: str = "A") -> None:
     """`RuntimeError` unless `input` is a batch of floating-point matrices."""
     if isinstance(input, Tensor) and input.ndim < 2:
         raise RuntimeError(
-            f"{name}: The input tensor {argument} must have at least 2 dimensions, got {list(input.shape)}"
+            f"{name}: The input tensor {argument} must have at least 2 dimensions, got {list(input.shape)}: expected a "
+            "tensor with 2 or more dimensions"
         )
     require_float(name, input)
 
