@@ -102,6 +102,7 @@ def test_other_accelerators_are_absent():
     answers = [torch.backends.mps.is_available(), torch.mps.is_available(), torch.xpu.is_available()]
     assert not any(answers)
     assert torch.accelerator.is_available() == torch.cuda.is_available()
+    assert torch.accelerator.memory_allocated() == torch.cuda.memory_allocated()
     assert torch.version.cuda is None and "NumPy" in torch.__config__.show()
 
 

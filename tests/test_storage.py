@@ -41,6 +41,24 @@ def test_what_a_storage_cannot_do_is_refused():
         storage.resize_(24)
 
 
+def test_a_storage_is_a_copy_of_a_buffer():
+    data = bytearray(b"\x01\x00\x02\x00\x03")
+    storage = torch.ByteStorage.from_buffer(data)
+    data[0] = 9
+    tensor = torch.ByteTensor(storage)  # as programs gather pickles
+    storage[1] = 7
+    assert tensor.tolist() == [1, 7, 2, 0, 3]
+    with pytest.raises(RuntimeError, match="Expected a Storage of type int32"):
+        torch.IntTensor(storage)
+    assert torch.ShortStorage.from_buffer(data, "big", count=1, offset=2).tolist() == [512]
+    assert torch.UntypedStorage.from_buffer(data, "little", 2, dtype=torch.int16).tolist() == [9, 0, 2, 0]
+    assert torch.BFloat16Storage.from_buffer(b"\x80\x3f", "little").tolist() == [1.0]
+    with pytest.raises(ValueError, match="invalid byte_order None"):
+        torch.ShortStorage.from_buffer(data)
+    with pytest.raises(ValueError, match="multiple of element size"):
+        torch.ShortStorage.from_buffer(data, "native")
+
+
 def test_files_are_mapped(tmp_path):
     path = tmp_path / "bytes"
     path.write_bytes(bytes(range(16)))

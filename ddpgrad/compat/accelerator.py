@@ -7,7 +7,20 @@ from typing import Any
 
 from .. import cuda
 from ..backend.device import Device
+from ..cuda.memory import (
+    empty_cache,
+    max_memory_allocated,
+    max_memory_reserved,
+    mem_get_info,
+    memory_allocated,
+    memory_reserved,
+    memory_stats,
+    reset_accumulated_memory_stats,
+    reset_peak_memory_stats,
+)  # fmt: skip
 from . import cpu
+
+get_memory_info = mem_get_info
 
 
 def is_available() -> bool:
@@ -47,5 +60,7 @@ def get_device_module(device: Any = None) -> ModuleType:
 
 
 __all__ = [
-    "current_accelerator", "current_device_index", "device_count", "is_available", "set_device_index", "synchronize",
+    "current_accelerator", "current_device_index", "device_count", "empty_cache", "get_device_module", "get_memory_info",
+    "is_available", "max_memory_allocated", "max_memory_reserved", "memory_allocated", "memory_reserved", "memory_stats",
+    "reset_accumulated_memory_stats", "reset_peak_memory_stats", "set_device_index", "synchronize",
 ]  # fmt: skip

@@ -89,6 +89,20 @@ class UntypedStorage:
             mapped = mmap.mmap(file.fileno(), nbytes or there, access=access)
         return UntypedStorage.of(np.frombuffer(mapped, np.uint8))
 
+    @staticmethod
+    def from_buffer(
+        buffer: Any, byte_order: str | None = None, count: int = -1, offset: int = 0, *, dtype: DType
+    ) -> UntypedStorage:
+        """A copy of `count` elements of `buffer`, all by default, from byte `offset` on.
+
+        byte_order: "native", "little" or "big"; of single bytes there is none. ValueError for a buffer that is too short.
+        """
+        orders = {"native": "=", "little": "<", "big": ">"} | ({None: "="} if dtype.itemsize == 1 else {})
+        if byte_order not in orders:
+            raise ValueError(f"invalid byte_order {byte_order!r} (expected 'native', 'little' or 'big')")
+        there = np.dtype(dtype.numpy).newbyteorder(orders[byte_order])  # type: ignore[arg-type]
+        return UntypedStorage.of(np.frombuffer(buffer, there, count, offset).astype(dtype.numpy))
+
     def _bytes(self) -> Any:
         if self.device.type == "meta":
             raise NotImplementedError("Not available for 'meta' device type")
@@ -366,6 +380,12 @@ class _OfType(type):
 
     def __instancecheck__(cls, instance: object) -> bool:
         return isinstance(instance, TypedStorage) and instance.dtype is cls.dtype
+
+    def from_buffer(cls, *arguments: Any, **options: Any) -> TypedStorage:
+        """A copy of a buffer's elements: see `UntypedStorage.from_buffer`."""
+        return cls(wrap_storage=UntypedStorage.from_buffer(*arguments, dtype=cls.dtype, **options))
+
+    _from_buffer = from_buffer
 
 
 def _typed(word: str) -> _OfType:

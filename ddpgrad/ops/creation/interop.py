@@ -214,8 +214,12 @@ class TypedTensor(type):
     def __call__(cls, *args: Any, device: Any = None) -> Tensor:
         if Device(device or cls.place).type != cls.place:
             raise RuntimeError(f"legacy constructor expects device type: {cls.place} but got {device}")
-        if args and isinstance(args[0], Tensor) and args[0].dtype is not cls.dtype:
-            raise TypeError(f"expected {cls.dtype}, got {args[0].dtype}: use Tensor.to(dtype)")
+        first: Any = args[0] if args else None
+        if isinstance(first, Tensor) and first.dtype is not cls.dtype:
+            raise TypeError(f"expected {cls.dtype}, got {first.dtype}: use Tensor.to(dtype)")
+        whole: Any = getattr(first, "as_tensor", None)
+        if whole is not None:
+            return whole(cls.dtype)  # of a storage, whose memory it shares
         made = data.tensor(args[0], dtype=cls.dtype, device="cpu") if _is_data(args) else Tensor(*args)
         return made.to(cls.place, cls.dtype)
 
