@@ -73,7 +73,8 @@ def install() -> None:
         if name.startswith("ddpgrad."):
             explain_missing(module)
     ddpgrad.__name__ = "torch"  # which libraries compare with the first part of a name that they look up
-    ddpgrad.Tensor.__module__ = "torch"  # by which they tell whose an array is
+    for kind in (ddpgrad.Tensor, ddpgrad.Generator):
+        kind.__module__ = "torch"  # by which they tell whose an array or a generator is
     torch_classes.install()
     ddpgrad.__version__ = TorchVersion(f"{ddpgrad.version.vocabulary}+ddpgrad.{ddpgrad.version.__version__}")
 

@@ -73,7 +73,7 @@ assert c10d._get_default_group().size() == 1 and not c10d._rank_not_in_group(Non
 assert transforms.Compose is torchvision.transforms.Compose and torchvision.datasets.MNIST is MNIST
 assert transforms.functional is torchvision.transforms.functional
 import functorch
-assert functorch.vmap is torch.func.vmap and torch.Tensor.__module__ == "torch"
+assert functorch.vmap is torch.func.vmap and torch.Tensor.__module__ == torch.Generator.__module__ == "torch"
 from torch.torch_version import TorchVersion
 assert isinstance(torch.__version__, TorchVersion) and "2.9" < torch.__version__ < "10.0"
 assert torch.__version__ >= (1, 13) and torch.__version__ > "2.0.0a0" and torch.__version__ != "2.13"
