@@ -25,8 +25,8 @@ class Part(NamedTuple):
     """The end of the error: why it is not there, and what is instead."""
     names: str
     """Its names; those with a capital first letter are classes, those with a ? are questions, answered with False,
-    those with a ! are descriptions: values that only say what an absent part should do, and can be made; those with a ^
-    are exceptions, which nothing raises, and those with a = are places that are nowhere: None. What is given to a `register_it`
+    those with a ! are descriptions: values that only say what an absent part should do, and can be made; those that end
+    with Error are exceptions, which nothing raises, and those with a = are places that are nowhere: None. What is given to a `register_it`
     is never asked for."""
 
 
@@ -108,7 +108,7 @@ PARTS = {
     "distributed.checkpoint.optimizer": Part(_SAVE, "load_sharded_optimizer_state_dict"),
     "distributed.elastic.rendezvous": Part(
         _AGENTS,
-        "RendezvousClosedError^ RendezvousConnectionError^ RendezvousError^ RendezvousStateError^ RendezvousTimeoutError^",
+        "RendezvousClosedError RendezvousConnectionError RendezvousError RendezvousStateError RendezvousTimeoutError",
     ),
     "export": Part(
         f"{_GRAPHS}, and torch.onnx.export writes a model to a file",
@@ -193,7 +193,7 @@ class Description:
 def stand_ins(module: str, part: Part) -> dict[str, Any]:
     """Name -> class or function that refuses, for the names of an absent part."""
     return {
-        name.rstrip("?!^="): _stand_in(f"torch.{module}".rstrip("."), name.rstrip("?!^="), name[-1], part.why)
+        name.rstrip("?!="): _stand_in(f"torch.{module}".rstrip("."), name.rstrip("?!="), name[-1], part.why)
         for name in part.names.split()
     }
 
@@ -219,7 +219,7 @@ def _stand_in(module: str, name: str, mark: str, why: str) -> Any:
         return _no
     if mark == "=":
         return None
-    if mark == "^":
+    if name.endswith("Error") or (module.endswith(".exc") and name[0].isupper()):  # programs catch them
         return type(name, (Exception,), {"__doc__": text, "__module__": module})
     if mark == "!":
         return type(name, (Description,), {"__doc__": text, "__module__": module})
