@@ -55,6 +55,15 @@ def test_out_of_as_many_elements_keeps_its_shape():
     assert base[1].tolist() == [5.0, 5.0, 5.0], "nothing is written to memory that is asked for as it is"
 
 
+@pytest.mark.parametrize("dtype", [torch.bool, torch.uint8, torch.int64])
+def test_draws_of_0_and_1_fit_into_every_dtype(dtype: torch.dtype):
+    chances = torch.full((64,), 0.4)
+    torch.manual_seed(5)
+    expected = torch.bernoulli(chances)
+    torch.manual_seed(5)
+    assert torch.equal(torch.bernoulli(chances, out=torch.empty(64, dtype=dtype)), expected.to(dtype))
+
+
 def test_a_view_grows_in_the_memory_that_it_shares():
     base = torch.full((6,), 5.0)
     with pytest.warns(UserWarning, match="an output with one or more elements was resized"):
