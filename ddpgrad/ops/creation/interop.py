@@ -36,11 +36,9 @@ def rebuild(array: Any, kind: type, requires_grad: bool, device: str, attributes
 
 def reduce_ex(self: Tensor, protocol: Any) -> Any:
     """Array, device, whether it requires grad, and attributes. Load no pickles, these or others, of people you do not trust."""
-    array = self._array
-    if _is_sparse(self):
-        array = to_device(array, CPU)
-    elif not self.is_meta:
-        array = np.ascontiguousarray(self.numpy(force=True)).reshape(tuple(self.shape))
+    array = to_device(self._array, CPU) if _is_sparse(self) else self._array
+    if not _is_sparse(self) and not self.is_meta:  # a subclass may have a `numpy` of its own
+        array = np.ascontiguousarray(Tensor.numpy(self, force=True)).reshape(tuple(self.shape))
     return rebuild, (array, type(self), self._requires_grad, str(self.device), dict(self.__dict__))
 
 
@@ -115,8 +113,7 @@ def contains(self: Tensor, value: Any) -> bool:
         raise RuntimeError(
             f"Tensor.__contains__ only supports Tensor or scalar, but you passed in a {type(value)}."
         )
-    number: Any = value  # NumPy's too
-    return bool(self.eq(number).any())
+    return bool(self.__eq__(value).any())
 
 
 # -- other libraries --------------------------------------------------------------------------
@@ -217,10 +214,9 @@ class TypedTensor(type):
         first: Any = args[0] if args else None
         if isinstance(first, Tensor) and first.dtype is not cls.dtype:
             raise TypeError(f"expected {cls.dtype}, got {first.dtype}: use Tensor.to(dtype)")
-        whole: Any = getattr(first, "as_tensor", None)
-        if whole is not None:
+        if whole := getattr(first, "as_tensor", None):
             return whole(cls.dtype)  # of a storage, whose memory it shares
-        made = data.tensor(args[0], dtype=cls.dtype, device="cpu") if _is_data(args) else Tensor(*args)
+        made = data.tensor(first, dtype=cls.dtype, device="cpu") if _is_data(args) else Tensor(*args)
         return made.to(cls.place, cls.dtype)
 
     def __instancecheck__(cls, instance: object) -> bool:
