@@ -105,7 +105,7 @@ class AccumulateGrad(Node):
                 and not lies_like_leaf(grad, own)
             ):
                 moved = room_for_gradient(own, grad)
-                moved[...] = grad
+                F.overwrite(moved, grad)
                 grad = moved
             leaf._grad = wrap(grad)
         else:

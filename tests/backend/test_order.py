@@ -5,6 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
+import ddpgrad as torch
 from ddpgrad import environment
 from ddpgrad.backend.cpu import shape
 
@@ -31,3 +32,15 @@ def test_any_order_of_memory(sizes):
     assert turned, "the kernel is for these"
     spread = np.broadcast_to(numbers[:80], (80, 80)).T
     assert shape.to_contiguous(spread) is NotImplemented
+
+
+@pytest.mark.parametrize("shape", [(300, 500), (3, 200, 300), (400, 17, 50)])
+def test_matrices_that_lie_turned_are_written_turned(shape):
+    x = torch.tensor(np.random.default_rng(0).standard_normal(shape, np.float32)).transpose(-1, -2)
+    expected = np.ascontiguousarray(x.numpy())
+    out = torch.full((x.shape[0] + 2, *x.shape[1:]), -1.0)
+    out[1:-1] = x
+    assert np.array_equal(out[1:-1].numpy(), expected) and (out[0] == -1).all() and (out[-1] == -1).all()
+    leaf = torch.zeros(shape, requires_grad=True)
+    leaf.transpose(-1, -2).backward(torch.tensor(expected))
+    assert leaf.grad.is_contiguous() and np.array_equal(leaf.grad.numpy(), x.transpose(-1, -2).numpy())

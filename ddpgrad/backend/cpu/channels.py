@@ -15,7 +15,6 @@ import numpy as np
 from numba import njit, types
 
 from . import patches
-from .float_product import compiled
 from .patch_product import (
     AVAILABLE,
     CHUNK,
@@ -32,7 +31,7 @@ from .patch_product import (
 )
 from .patches import Options, Plan
 from .threads import PER_ELEMENT, in_parts
-from .vectormath import _OPTIONS
+from .vectormath import _OPTIONS, compiled
 
 Array = np.ndarray[Any, Any]
 Ints = tuple[int, ...]

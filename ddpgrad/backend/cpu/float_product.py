@@ -19,11 +19,10 @@ from numba import njit, types
 from threadpoolctl import threadpool_info
 
 from . import mkl
-from .kernel_cache import cached
 from .matmul import by_blas
 from .register_tile import intrinsic, moved_block, register_tile
 from .threads import PER_ELEMENT, in_parts, threads
-from .vectormath import _OPTIONS, SMALL_PRODUCT, copy_matrix, processor_has
+from .vectormath import _OPTIONS, SMALL_PRODUCT, compiled, copy_matrix, processor_has
 
 Array = np.ndarray[Any, Any]
 
@@ -161,14 +160,6 @@ def _multiply_panels(left, panels, out):
             while i < rows:
                 _line(place + i * down, down, 4, at, to + i * stride, stride, depth, first)
                 i += 1
-
-
-def compiled(function: Any, *arguments: Any) -> Any:
-    """For arguments of these types only: arrays of all strides are one type."""
-    dispatcher = cached(njit(**_OPTIONS)(function))
-    dispatcher.compile(arguments)
-    dispatcher.disable_compile()
-    return dispatcher
 
 
 _MATRIX, _SOURCE = (types.Array(types.float32, n, "A", readonly=True) for n in (2, 3))

@@ -20,6 +20,7 @@ from .vectormath import instruction, kernel
 Array = np.ndarray[Any, Any]
 
 _BLOCK = 32
+_SIDE = 16  # rows and columns from which a copy that is turned in registers is done sooner
 
 
 def overwrite(out: Array, value: Any) -> None:
@@ -37,7 +38,40 @@ def overwrite(out: Array, value: Any) -> None:
 
 
 def _overwrite_part(out: Array, source: Array, first: int, end: int) -> None:
-    out[first:end] = source[first:end]
+    if not is_turned(source[first:end], out[first:end]):
+        out[first:end] = source[first:end]
+
+
+def is_turned(source: Array, out: Array) -> bool:
+    """Copy float32 matrices whose memory runs along their columns to `out`, in the order of the dimensions; False for others."""
+    if not (source.dtype.char == out.dtype.char == "f" and out.flags.c_contiguous):
+        return False
+    if not (source.dtype.isnative and out.dtype.isnative and source.flags.aligned and out.flags.aligned):
+        return False
+    sizes, steps = _merged(source)
+    if len(sizes) not in (2, 3) or steps[-2] != 4 or min(steps) <= 0 or min(sizes[-2:]) < _SIDE:
+        return False
+    from .order import turn
+
+    if len(sizes) == 2:
+        sizes, steps = [1, *sizes], [0, *steps]
+    shape, strides = (sizes[0], sizes[2], sizes[1]), (steps[0], steps[2], 4)
+    turn(np.lib.stride_tricks.as_strided(source, shape, strides), out.reshape(sizes))
+    return True
+
+
+def _merged(x: Array) -> tuple[list[int], list[int]]:
+    """Sizes and steps of the dimensions, of which those that run through memory as one are one."""
+    sizes: list[int] = []
+    steps: list[int] = []
+    for n, step in zip(x.shape, x.strides, strict=True):
+        if sizes and steps[-1] == n * step:
+            sizes[-1] *= n
+            steps[-1] = step
+        elif n > 1:
+            sizes.append(n)
+            steps.append(step)
+    return sizes, steps
 
 
 def fill(out: Array, value: Any) -> None:

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numba import types
 
-from .float_product import compiled
 from .patch_product import LANES
 from .register_tile import moved_block
+from .vectormath import compiled
 
 Array = np.ndarray[Any, Any]
 

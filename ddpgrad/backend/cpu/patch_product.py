@@ -14,9 +14,8 @@ import numpy as np
 from llvmlite import ir
 from numba import njit, types
 
-from .float_product import compiled
 from .register_tile import intrinsic, moved_block, register_tile
-from .vectormath import _OPTIONS, processor_has
+from .vectormath import _OPTIONS, compiled, processor_has
 
 _WIDE = processor_has("avx512f")
 AVAILABLE = _WIDE or processor_has("avx2", "fma")

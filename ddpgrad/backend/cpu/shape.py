@@ -11,8 +11,8 @@ Array = np.ndarray[Any, Any]
 
 # Elements from which a program that repeats rows gets loops for them, if it has one thread: they take some time to load.
 _REPEATED = 1 << 16
-# Numbers, and rows and columns, from which a copy that a compiled kernel turns is done sooner.
-_MANY, _SIDE = 4096, 16
+# Numbers from which a copy that a compiled kernel turns is done sooner.
+_MANY = 4096
 
 
 def flip(input: Array, dims: tuple[int, ...]) -> Array:
@@ -74,30 +74,9 @@ def expand(input: np.ndarray, shape: Sequence[int]) -> np.ndarray:
 
 def to_contiguous(input: np.ndarray) -> np.ndarray:
     """A copy in the order of the dimensions of float32 matrices whose memory runs along their columns."""
-    if input.size < _MANY or input.dtype.char != "f" or not (input.dtype.isnative and input.flags.aligned):
+    if input.size < _MANY or input.dtype.char != "f":
         return NotImplemented
-    sizes, steps = _merged(input)
-    if len(sizes) not in (2, 3) or steps[-2] != 4 or min(steps) <= 0 or min(sizes[-2:]) < _SIDE:
-        return NotImplemented
-    from .order import turn
+    from .moves import is_turned
 
-    if len(sizes) == 2:
-        sizes, steps = [1, *sizes], [0, *steps]
-    shape, strides = (sizes[0], sizes[2], sizes[1]), (steps[0], steps[2], 4)
     out = np.empty(input.shape, np.float32)
-    turn(np.lib.stride_tricks.as_strided(input, shape, strides), out.reshape(sizes))
-    return out
-
-
-def _merged(x: np.ndarray) -> tuple[list[int], list[int]]:
-    """Sizes and steps of the dimensions, of which those that run through memory as one are one."""
-    sizes: list[int] = []
-    steps: list[int] = []
-    for n, step in zip(x.shape, x.strides, strict=True):
-        if sizes and steps[-1] == n * step:
-            sizes[-1] *= n
-            steps[-1] = step
-        elif n > 1:
-            sizes.append(n)
-            steps.append(step)
-    return sizes, steps
+    return out if is_turned(input, out) else NotImplemented

@@ -24,9 +24,7 @@ from numba.extending import intrinsic, overload, register_jitable
 from .kernel_cache import cached
 
 # No entry for callers in C: half of what is compiled is called from compiled code alone, and its entry takes a fifth of the time.
-_OPTIONS: dict[str, Any] = {
-    "error_model": "numpy", "nogil": True, "boundscheck": False, "no_cfunc_wrapper": True,
-}  # fmt: skip
+_OPTIONS: dict[str, Any] = {"error_model": "numpy", "nogil": True, "boundscheck": False, "no_cfunc_wrapper": True}  # fmt: skip
 # `reassoc` lets a sum be split over vector lanes, in an order that only its length decides.
 # Never `nnan` or `ninf`: a NaN in the data must reach the loss.
 _KERNEL = {"reassoc", "contract", "nsz", "arcp"}
@@ -55,6 +53,14 @@ def kernel(function: Callable[..., Any], fastmath: Any = _KERNEL) -> Callable[..
     inlined from this module deletes `__pycache__/*.nb?` beside it.
     """
     return cached(njit(fastmath=fastmath, pipeline_class=_Apart, **_OPTIONS)(function))
+
+
+def compiled(function: Any, *arguments: Any) -> Any:
+    """For arguments of these types only: arrays of all strides are one type."""
+    dispatcher = cached(njit(**_OPTIONS)(function))
+    dispatcher.compile(arguments)
+    dispatcher.disable_compile()
+    return dispatcher
 
 
 class _Apart(Compiler):
