@@ -38,7 +38,9 @@ def wrap_dim(name: str, dim: Any, ndim: int) -> int:
         return dim if dim >= 0 else dim + ndim
     limit = max(ndim, 1)
     try:
-        index = operator.index(None if isinstance(dim, bool) else dim)
+        if isinstance(dim, bool):
+            raise TypeError
+        index = operator.index(dim)
     except TypeError:
         raise TypeError(f"{name}(): argument 'dim' must be int, not {type(dim).__name__}") from None
     if not -limit <= index < limit:
