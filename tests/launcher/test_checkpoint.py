@@ -3,6 +3,8 @@
 import errno
 import os
 import shutil
+import subprocess
+import sys
 import textwrap
 import threading
 from pathlib import Path
@@ -14,6 +16,7 @@ from checkpointing import content, ranks
 import ddpgrad
 from ddpgrad.errors import CheckpointError
 from ddpgrad.launcher import Checkpointer
+from ddpgrad.launcher.job.plan import free_port
 from ddpgrad.random import rank_generator
 from ddpgrad.utils.data import DataLoader
 
@@ -307,7 +310,7 @@ def test_a_program_may_change_its_folder(tmp_path, monkeypatch):
     assert names(tmp_path / "run") == ["step_00000001"]
 
 
-@pytest.mark.parametrize("procs", ["1", "2"])
+@pytest.mark.parametrize("procs", ["1", "2", "without ddprun"])
 def test_an_error_in_the_background_is_told_at_the_end_of_the_program(ddprun, procs):
     """Where nothing asks for it before: the last checkpoint is not lost in silence."""
     script = """
@@ -320,10 +323,17 @@ def test_an_error_in_the_background_is_told_at_the_end_of_the_program(ddprun, pr
     os.fsync = full
     Checkpointer("run", background=True).save(1, weight={"w": torch.ones(3)})
     """
-    result = ddprun.run("-n", "2", "--procs", procs, ddprun.script(textwrap.dedent(script), prelude=""))
-    assert result.code == 5 and "step_00000001: [Errno 28] No space left" in "".join(result.said[-2:]), (
-        result.err
-    )
+    name = ddprun.script(textwrap.dedent(script), prelude="")
+    if procs == "without ddprun":
+        met = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": "2"}
+        command, ddprun.environment = [sys.executable, name], {**ddprun.environment, **met, "RANK": "0"}
+        with subprocess.Popen(command, cwd=ddprun.folder, env={**ddprun.environment, "RANK": "1"}):
+            result = ddprun.run(command=command)
+        assert (result.code, "No space left" in result.err) == (1, True), result.err
+        return
+    result = ddprun.run("-n", "2", "--procs", procs, name)
+    said = "".join(result.said[-2:])
+    assert result.code == 5 and "step_00000001: [Errno 28] No space left" in said, result.err
 
 
 def test_step_saves_when_due(tmp_path):

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from ...core.errors import DdpgradError, DistributedError
 from .. import transports
+from ..failure import exit_codes
 from ..transports.process_monitor import pid_namespace
 
 if TYPE_CHECKING:
@@ -99,6 +100,10 @@ class ExitWatch:
                 world.hosted[0].last_checks.raise_error()
             except DdpgradError as error:
                 self._on_exception(type(error), error, error.__traceback__)
+                # What `atexit` calls has no say in the exit code.
+                sys.stdout.flush()
+                sys.stderr.flush()
+                self._exit_before(exit_codes.RANK_FAILED)
         self._left = True
         if self._reporter is not None:
             self._reporter.leave()
