@@ -40,6 +40,11 @@ def linear() -> nn.Module:
     return nn.Linear(2, 2)
 
 
+def heads(of_query: int, of_key: int) -> torch.Tensor:
+    key = torch.ones(2, of_key, 2, 2)
+    return F.scaled_dot_product_attention(torch.ones(2, of_query, 2, 2), key, key, enable_gqa=True)
+
+
 def made(dtype: Any, **options: Any) -> torch.Tensor:
     return torch.testing.make_tensor((2,), dtype=dtype, device="cpu", **options)
 
@@ -137,6 +142,18 @@ WORDS: list[tuple[str, Callable[[], object]]] = [
     ("`low` and `high` cannot be NaN", lambda: made(torch.float32, low=np.nan)),
     ("`requires_grad=True` is not supported", lambda: made(torch.int64, requires_grad=True)),
     ("interval specified by `low` and `high` is [-5, -1)", lambda: made(torch.uint8, low=-5, high=-1)),
+    ("Shape of weight does not match num_embeddings", lambda: nn.Embedding(3, 2, _weight=square)),
+    ("Using a target size (torch.Size([2])) that is different", lambda: nn.BCELoss()(x[:1], x[:2])),
+    ("Number of heads in key and value must divide the number of heads", lambda: heads(2, 3)),
+    (
+        "'lengths' argument should be a 1D CPU int64 tensor, but got 2D",
+        lambda: nn.utils.rnn.pack_padded_sequence(torch.ones(2, 1), torch.tensor([[1]])),
+    ),
+    ("to be a dict, or a list/tuple of dicts", lambda: torch.func.functional_call(linear(), 1, x)),
+    (
+        "Expected all elements of parameter_and_buffer_dicts",
+        lambda: torch.func.functional_call(linear(), "a", x),
+    ),
     ("got no inputs", lambda: torch.vmap(lambda: 1)()),
     ("has a different size than that of the original", lambda: torch.func.jvp(torch.sin, (x,), (square,))),
     ("vjp(f, *primals): expected f(*primals) to return only tensors", lambda: torch.func.vjp(lambda y: 1, x)),

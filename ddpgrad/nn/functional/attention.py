@@ -70,8 +70,8 @@ def _shared_heads(query: Tensor, shared: Tensor) -> Tensor:
     """`shared` (..., few, S, D) with each head repeated, to stand beside query (..., heads, T, D)."""
     if query.ndim < 3 or shared.ndim < 3 or not shared.shape[-3] or query.shape[-3] % shared.shape[-3]:
         raise RuntimeError(
-            "scaled_dot_product_attention(): enable_gqa needs the number of heads of key and value to divide that of "
-            f"query, got {list(shared.shape)} and {list(query.shape)}"
+            "scaled_dot_product_attention(): Number of heads in key and value must divide the number of heads in query, got "
+            f"{list(shared.shape)} and {list(query.shape)}"
         )
     few, *rest = shared.shape[-3:]
     times = query.shape[-3] // few

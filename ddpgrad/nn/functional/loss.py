@@ -157,7 +157,7 @@ def binary_cross_entropy_with_logits(
 def _same_size(name: str, input: Tensor, target: Tensor) -> None:
     if input.shape != target.shape:
         raise ValueError(
-            f"{name}(): a target size ({target.shape}) that is different to the input size ({input.shape}): target size "
+            f"{name}(): Using a target size ({target.shape}) that is different to the input size ({input.shape}): target size "
             f"({target.shape}) must be the same as input size ({input.shape})"
         )
 

@@ -44,8 +44,8 @@ class _Table(Module):
         else:
             if tuple(weight.shape) != (rows, width):
                 raise AssertionError(
-                    f"Shape of weight {list(weight.shape)} does not match num_embeddings={rows} and "
-                    f"embedding_dim={width}"
+                    f"Shape of weight does not match num_embeddings and embedding_dim: {list(weight.shape)} for "
+                    f"[{rows}, {width}]"
                 )
             self.weight = Parameter(weight, requires_grad=not freeze)
 

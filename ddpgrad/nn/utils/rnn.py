@@ -134,6 +134,10 @@ def pack_padded_sequence(
     enforce_sorted: `lengths` (B,) are decreasing already; otherwise the sequences are sorted.
     """
     sizes = lengths.numpy(force=True) if isinstance(lengths, Tensor) else np.asarray(lengths)
+    if sizes.ndim != 1:
+        raise RuntimeError(
+            f"'lengths' argument should be a 1D CPU int64 tensor, but got {sizes.ndim}D {sizes.dtype}"
+        )
     order = None
     if not enforce_sorted:
         by_length = np.argsort(-sizes, kind="stable")

@@ -39,6 +39,12 @@ def functional_call(
 
 
 def _merged(dicts: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
+    if not isinstance(dicts, Sequence):
+        raise ValueError(
+            f"Expected parameter_and_buffer_dicts to be a dict, or a list/tuple of dicts, but got {type(dicts)}"
+        )
+    if not all(isinstance(part, Mapping) for part in dicts):
+        raise ValueError("Expected all elements of parameter_and_buffer_dicts to be dictionaries")
     counts = Counter(name for part in dicts for name in part)
     repeated = [name for name, count in counts.items() if count > 1]
     if repeated:
