@@ -135,7 +135,7 @@ def fill(node: AccumulateGrad, grad: Any, owned: bool) -> None:
         and leaf._requires_grad
         and node._hooks is node._prehooks is leaf._hooks is leaf._post_accumulate_hooks is None
     ):
-        node.apply(grad, None)  # lean form of `Walk.leaf`
+        node.apply(grad, backend_of("cpu"))  # lean form of `Walk.leaf`
         if node.filled is not None:
             node.filled()
         return

@@ -170,25 +170,26 @@ class Doubled(torch.autograd.Function):
 def writes_in_place_and_steps_by_hand():
     table, weight = nn.Embedding(10, 6), nn.Parameter(torch.randn(6, 3))
     memory, slow = torch.zeros(8, 6), copy.deepcopy(table)
+    square = nn.Parameter(torch.randn(3, 3))  # its gradient lies turned
 
     def step(x, y):
         table.zero_grad()
-        weight.grad = None
+        weight.grad = square.grad = None
         h = table(torch.arange(8)) + Doubled.apply(x) + memory
         room = torch.zeros(8, 6)
         room[:, 2:] = h[:, 2:]
         room[0] += 1
         scores = ((room + h) @ weight).masked_fill(torch.ones(8, 3).tril() == 0, -1.0)
-        loss = -F.log_softmax(scores, 1)[torch.arange(8), y].mean()
+        loss = -F.log_softmax(scores, 1)[torch.arange(8), y].mean() + square.det()
         loss.backward()
         memory.copy_(h.detach())
         with torch.no_grad():
-            for p in (table.weight, weight):
+            for p in (table.weight, weight, square):
                 p -= 0.1 * p.grad
             slow.weight.mul_(0.9).add_(table.weight, alpha=0.1)
         return loss.detach(), x
 
-    return step, lambda: [table.weight, slow.weight, weight, memory]
+    return step, lambda: [table.weight, slow.weight, weight, square, memory]
 
 
 @captured
