@@ -112,6 +112,23 @@ def test_the_class_stays(name: str) -> None:
         assert type(result) is (Younger if name == "inherited" else Kept)
 
 
+COUNTED: dict[str, Any] = {
+    "repeats": lambda n: torch.repeat_interleave(torch.arange(2), n),
+    "indices repeated": torch.repeat_interleave,
+    "lengths of segments": lambda n: torch.segment_reduce(torch.ones(3), "sum", lengths=n),
+    "lengths of sequences": lambda n: nn.utils.rnn.pack_padded_sequence(torch.ones(2, 2), n, True).data,
+    "lengths of labels": lambda n: F.ctc_loss(torch.zeros(2, 2, 3), torch.ones(2, 2).long(), n, n),
+    "offsets of bags": lambda n: F.embedding_bag(n - 1, torch.eye(2), n - n[1]),
+    "pivots": lambda n: torch.lu_unpack(torch.eye(2), n.int())[0],
+}
+
+
+@pytest.mark.parametrize("name", COUNTED)
+def test_arguments_are_read_without_their_own_numpy(name: str) -> None:
+    counts = torch.tensor([2, 1]) if name not in ("pivots", "offsets of bags") else torch.tensor([2, 2])
+    assert COUNTED[name](counts.as_subclass(Kept)).tolist() == COUNTED[name](counts).tolist()
+
+
 def test_making_and_unwrapping_ask_nobody() -> None:
     x = Unwrapped(torch.ones(2), 1)
     made: Any = x + Unwrapped(torch.ones(2), 2)

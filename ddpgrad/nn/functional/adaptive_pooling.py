@@ -208,7 +208,7 @@ def _fractional(dims: int, what: str):
                 f"{name}(): expected random samples {list(one_each)} of {input.dtype.name}, one of each dimension for each "
                 f"plane, but got {list(samples.shape)} of {samples.dtype.name}"
             )
-        host = np.zeros(samples.shape) if samples.is_meta else samples.numpy(force=True)
+        host = np.zeros(samples.shape) if samples.is_meta else Tensor.numpy(samples, force=True)
         planes = math.prod(lead)
         drawn = host.reshape(-1, dims)[:planes]
         # PyTorch's samples belong to (x, y) for images, but to (depth, height, width) for volumes.

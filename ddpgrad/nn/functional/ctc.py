@@ -56,7 +56,7 @@ def ctc_loss(
         raise RuntimeError(
             f"Expected input_lengths to have value at most {steps}, but got value {times.max()}"
         )
-    labels = _labels(targets.numpy(force=True), sizes, batched)
+    labels = _labels(Tensor.numpy(targets, force=True), sizes, batched)
     losses = _CTC.apply(scores, labels, times, sizes, blank, zero_infinity)
     if reduction == "mean":
         return mean(losses / from_numpy(np.maximum(sizes, 1)).to(losses.device, losses.dtype))
@@ -66,7 +66,7 @@ def ctc_loss(
 
 
 def _lengths(lengths: Any, count: int, name: str) -> Array:
-    array = lengths.numpy(force=True) if isinstance(lengths, Tensor) else np.asarray(lengths)
+    array = Tensor.numpy(lengths, force=True) if isinstance(lengths, Tensor) else np.asarray(lengths)
     if array.dtype.kind not in "iu":
         raise RuntimeError(f"{name} must be integral")
     array = array.reshape(-1).astype(np.int64)
@@ -105,7 +105,7 @@ class _CTC(Function):
     def forward(
         ctx: Any, scores: Tensor, labels: Array, times: Array, sizes: Array, blank: int, zero_infinity: bool
     ) -> Tensor:
-        log_probs = scores.numpy(force=True).astype(np.float64)
+        log_probs = Tensor.numpy(scores, force=True).astype(np.float64)
         losses, gradient = backend_of("cpu").ctc_alignments(log_probs, labels, times, sizes, blank)
         impossible = np.isinf(losses)
         within = np.arange(len(gradient))[:, None] < times  # what lies beyond has no part in the loss

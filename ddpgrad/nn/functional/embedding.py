@@ -94,7 +94,7 @@ def _rows(
         return rows * _factors(rows, max_norm, norm_type)
     if max_norm is not None:
         with no_grad():
-            used = from_numpy(np.unique(indices.numpy(force=True))).to(weight.device)
+            used = from_numpy(np.unique(Tensor.numpy(indices, force=True))).to(weight.device)
             rows = index_select(weight, 0, used)
             weight[used] = rows * _factors(rows, max_norm, norm_type)
     if sparse and weight.requires_grad and is_grad_enabled():
@@ -150,7 +150,7 @@ def embedding_bag(
     try:
         rows = _rows(weight, indices, padding_idx, max_norm, norm_type, sparse)
     except IndexError as error:
-        raise _outside(flat.numpy(force=True), weight.shape[0]) from error
+        raise _outside(Tensor.numpy(flat, force=True), weight.shape[0]) from error
     if scale_grad_by_freq:
         rows = _scaled(rows, indices, weight, sparse)
     if equal:
@@ -158,7 +158,7 @@ def embedding_bag(
     owner = np.repeat(np.arange(bags), np.diff(bounds))
     counted = np.ones(len(owner), bool)
     if padding_idx is not None and not flat.is_meta:
-        counted = flat.numpy(force=True) != padding_idx
+        counted = Tensor.numpy(flat, force=True) != padding_idx
     if mode == "max":
         return _largest(rows, owner, counted, bags)
     counts = np.bincount(owner[counted], minlength=bags)
@@ -226,7 +226,7 @@ def _bags(
     _check_types(input, weight, weights)
     _check_types(offsets, weight, None)
     # Of a tensor on meta only the number is known.
-    bounds = np.zeros(offsets.shape, np.int64) if offsets.is_meta else offsets.numpy(force=True)
+    bounds = np.zeros(offsets.shape, np.int64) if offsets.is_meta else Tensor.numpy(offsets, force=True)
     length = input.numel()
     if include_last_offset and not len(bounds):
         raise RuntimeError("include_last_offset: number of offset should be at least 1")

@@ -116,7 +116,7 @@ def invert_permutation(permutation: Tensor | None) -> Tensor | None:
     """The permutation that undoes `permutation`."""
     if permutation is None:
         return None
-    return from_numpy(np.argsort(permutation.numpy(force=True))).to(permutation.device)
+    return from_numpy(np.argsort(Tensor.numpy(permutation, force=True))).to(permutation.device)
 
 
 def _rows(table: Tensor, indices: np.ndarray[Any, Any]) -> Tensor:
@@ -133,7 +133,7 @@ def pack_padded_sequence(
 
     enforce_sorted: `lengths` (B,) are decreasing already; otherwise the sequences are sorted.
     """
-    sizes = lengths.numpy(force=True) if isinstance(lengths, Tensor) else np.asarray(lengths)
+    sizes = Tensor.numpy(lengths, force=True) if isinstance(lengths, Tensor) else np.asarray(lengths)
     if sizes.ndim != 1:
         raise RuntimeError(
             f"'lengths' argument should be a 1D CPU int64 tensor, but got {sizes.ndim}D {sizes.dtype}"
@@ -189,7 +189,7 @@ def pad_packed_sequence(
     places[:steps][present] = np.arange(len(data))
     lengths = present.sum(0)
     if sequence.unsorted_indices is not None:
-        back = sequence.unsorted_indices.numpy(force=True)
+        back = Tensor.numpy(sequence.unsorted_indices, force=True)
         places, lengths = places[:, back], lengths[back]
     padding = full((1, *data.shape[1:]), padding_value, dtype=data.dtype, device=data.device)
     out = _rows(cat([data, padding]), np.ascontiguousarray(places.T if batch_first else places))

@@ -48,7 +48,7 @@ def segment_reduce(
         raise RuntimeError(
             f"segment_reduce(): Expected axis to be the last dimension of lengths but got {axis}."
         )
-    counts = given.numpy(force=True)
+    counts = Tensor.numpy(given, force=True)
     if counts.dtype.kind != "i":
         raise NotImplementedError(f"segment_reduce(): not implemented for lengths of {counts.dtype}")
     size = data.shape[axis]

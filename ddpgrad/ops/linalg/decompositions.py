@@ -176,7 +176,7 @@ def _rows_of(pivots: Tensor, count: int) -> Tensor:
     """LAPACK's exchanges, counted from 1, as the order of the rows."""
     if pivots.is_meta:
         return pivots.new_empty((*pivots.shape[:-1], count), dtype=int)
-    swaps = pivots.numpy(force=True).astype(np.int64) - 1
+    swaps = Tensor.numpy(pivots, force=True).astype(np.int64) - 1
     if swaps.size and not 0 <= swaps.min() <= swaps.max() < count:
         raise RuntimeError(
             f"pivots must be between 1 and {count}, got values from {swaps.min() + 1} to {swaps.max() + 1}"

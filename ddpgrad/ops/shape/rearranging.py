@@ -201,7 +201,7 @@ def repeat_interleave(
             raise RuntimeError(
                 f"repeats must be a vector of int32 or int64, got {input.ndim} dimensions of {input.dtype.name}"
             )
-        counts = input.numpy(force=True)
+        counts = Tensor.numpy(input, force=True)
         return from_numpy(_repeated(counts).astype(counts.dtype)).to(input.device)
     if dim is None:
         input, dim = shape.flatten(input) if input.ndim != 1 else input, 0
@@ -215,7 +215,7 @@ def repeat_interleave(
         if output_size is None:
             raise RuntimeError("cannot repeat_interleave a meta tensor without output_size")
         return index_select(input, dim, repeats.new_empty((output_size,), dtype=dtypes.int64))
-    counts = repeats.numpy(force=True) if isinstance(repeats, Tensor) else np.asarray(repeats)
+    counts = Tensor.numpy(repeats, force=True) if isinstance(repeats, Tensor) else np.asarray(repeats)
     if counts.dtype.kind not in "iu":
         raise NotImplementedError(f"repeat_interleave(): not implemented for repeats of {counts.dtype}")
     if counts.ndim > 1:
