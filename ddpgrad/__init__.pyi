@@ -108,29 +108,27 @@ from .func import vmap as vmap
 from .futures import Future as Future
 from .nn import parallel as parallel
 from .nn.functional import (
-    adaptive_avg_pool1d as adaptive_avg_pool1d,
-    adaptive_max_pool1d_with_indices as _adaptive_max_pool1d_with_indices,
-    avg_pool1d as avg_pool1d, bilinear as bilinear,
-    binary_cross_entropy_with_logits as binary_cross_entropy_with_logits, celu as celu,
-    channel_shuffle as channel_shuffle, conv1d as conv1d, conv2d as conv2d, conv3d as conv3d,
-    conv_transpose1d as conv_transpose1d, conv_transpose2d as conv_transpose2d,
-    conv_transpose3d as conv_transpose3d, cosine_embedding_loss as cosine_embedding_loss,
-    cosine_similarity as cosine_similarity, ctc_loss as ctc_loss,
-    group_norm as group_norm, hardshrink as hardshrink,
-    hinge_embedding_loss as hinge_embedding_loss, layer_norm as layer_norm,
-    margin_ranking_loss as margin_ranking_loss, max_pool1d as max_pool1d, max_pool2d as max_pool2d,
-    max_pool3d as max_pool3d, pairwise_distance as pairwise_distance, pixel_shuffle as pixel_shuffle,
-    pixel_unshuffle as pixel_unshuffle, poisson_nll_loss as poisson_nll_loss, prelu as prelu,
-    rms_norm as rms_norm, rrelu as rrelu, rrelu_ as rrelu_, selu as selu, selu_ as selu_,
-    threshold as threshold, triplet_margin_loss as triplet_margin_loss,
+    adaptive_avg_pool1d as adaptive_avg_pool1d, adaptive_max_pool1d_with_indices as _adaptive_max_pool1d_with_indices,
+    avg_pool1d as avg_pool1d, bilinear as bilinear, celu as celu, channel_shuffle as channel_shuffle,
+    conv1d as conv1d, conv2d as conv2d, conv3d as conv3d, conv_transpose1d as conv_transpose1d,
+    conv_transpose2d as conv_transpose2d, conv_transpose3d as conv_transpose3d,
+    cosine_similarity as cosine_similarity, hardshrink as hardshrink, max_pool1d as max_pool1d,
+    max_pool2d as max_pool2d, max_pool3d as max_pool3d, pairwise_distance as pairwise_distance,
+    pixel_shuffle as pixel_shuffle, pixel_unshuffle as pixel_unshuffle, prelu as prelu, rms_norm as rms_norm,
+    rrelu as rrelu, rrelu_ as rrelu_, selu as selu, selu_ as selu_, threshold as threshold,
 )
 from .nn.functional.grid import grid_sampler as grid_sampler
 from .nn.functional.padding import constant_pad_nd as constant_pad_nd
 from .nn.functional.grouped import grouped_mm as _grouped_mm
 from .nn.functional.underlying import (
-    alpha_dropout as alpha_dropout, batch_norm as batch_norm, dropout as dropout, embedding as embedding,
-    feature_alpha_dropout as feature_alpha_dropout, feature_dropout as feature_dropout,
-    instance_norm as instance_norm, _int_mm as _int_mm, _softmax_backward_data as _softmax_backward_data,
+    alpha_dropout as alpha_dropout, batch_norm as batch_norm,
+    binary_cross_entropy_with_logits as binary_cross_entropy_with_logits,
+    cosine_embedding_loss as cosine_embedding_loss, ctc_loss as ctc_loss, dropout as dropout, embedding as embedding,
+    feature_alpha_dropout as feature_alpha_dropout, feature_dropout as feature_dropout, group_norm as group_norm,
+    hinge_embedding_loss as hinge_embedding_loss, instance_norm as instance_norm, _int_mm as _int_mm,
+    kl_div as kl_div, layer_norm as layer_norm, margin_ranking_loss as margin_ranking_loss,
+    poisson_nll_loss as poisson_nll_loss, _softmax_backward_data as _softmax_backward_data,
+    triplet_margin_loss as triplet_margin_loss,
 )
 from .library.tags import Tag as Tag
 from .ops.creation.data import (

@@ -219,6 +219,11 @@ NAMED: list[tuple[Callable[[], object], Callable[[], object]]] = [
         lambda: torch.batch_norm(table, None, None, torch.zeros(3), torch.ones(3), False, 0.1, 0.0, True),
         lambda: table,
     ),
+    (lambda: torch.layer_norm(table, (3,), None, None, 0.1, True), lambda: F.layer_norm(table, (3,), eps=0.1)),
+    (
+        lambda: torch.group_norm(table, 1, eps=0.1, cudnn_enabled=False),
+        lambda: F.group_norm(table, 1, eps=0.1),
+    ),
 ]  # fmt: skip
 
 
@@ -228,6 +233,52 @@ def test_arguments_have_the_names_and_kinds_that_pytorch_gives_them(named, expec
     if isinstance(wanted, torch.Tensor):
         got, wanted = (got,), (wanted,)
     assert len(got) == len(wanted) and all(map(torch.equal, got, wanted))
+
+
+signs = torch.tensor([[1.0, -1, 1], [-1, 1, 1]])
+likely = torch.tensor([[0.2, 0.3, 0.5], [0.1, 0.2, 0.7]])
+REDUCED = {
+    "binary_cross_entropy_with_logits": (
+        lambda f, *by: f(signs, likely, likely, likely, *by),
+        lambda f, by: f(signs, likely, likely, pos_weight=likely, reduction=by),
+    ),
+    "cosine_embedding_loss": (
+        lambda f, *by: f(signs, likely, signs[0, :2], 0.1, *by),
+        lambda f, by: f(signs, likely, signs[0, :2], 0.1, reduction=by),
+    ),
+    "ctc_loss": (
+        lambda f, *by: f(torch.zeros(4, 1, 3), pair[None], (4,), (2,), 0, *by),
+        lambda f, by: f(torch.zeros(4, 1, 3), pair[None], (4,), (2,), 0, by),
+    ),
+    "hinge_embedding_loss": (
+        lambda f, *by: f(likely, signs, 1.5, *by),
+        lambda f, by: f(likely, signs, 1.5, reduction=by),
+    ),
+    "kl_div": (lambda f, *by: f(signs, likely, *by), lambda f, by: f(signs, likely, reduction=by)),
+    "margin_ranking_loss": (
+        lambda f, *by: f(likely, likely**2, signs, 0.1, *by),
+        lambda f, by: f(likely, likely**2, signs, 0.1, reduction=by),
+    ),
+    "poisson_nll_loss": (
+        lambda f, *by: f(signs, likely, True, True, 1e-8, *by),
+        lambda f, by: f(signs, likely, True, True, eps=1e-8, reduction=by),
+    ),
+    "triplet_margin_loss": (
+        lambda f, *by: f(signs, likely, likely**2, 1.5, 2, 1e-6, False, *by),
+        lambda f, by: f(signs, likely, likely**2, 1.5, 2, 1e-6, False, reduction=by),
+    ),
+}
+
+
+@pytest.mark.filterwarnings("ignore:reduction. 'mean' divides")
+@pytest.mark.parametrize("name", REDUCED)
+def test_losses_of_torch_take_their_reduction_as_a_number_after_the_other_arguments(name):
+    by_number, by_name = REDUCED[name]
+    for number, reduction in enumerate(("none", "mean", "sum")):
+        got = by_number(getattr(torch, name), number)
+        assert torch.equal(got, by_name(getattr(F, name), reduction))
+    with pytest.raises(ValueError, match=r"3 is not a valid value.*0 \(none\), 1 \(mean\) or 2 \(sum\)"):
+        by_number(getattr(torch, name), 3)
 
 
 def test_dtypes_by_the_names_of_arguments():

@@ -63,7 +63,7 @@ NAMES: tuple[tuple[str, str, str], ...] = (
      r".*multithreading.*|enforce_grad_layout.*|SavedTensor|[vV]ariable", INTERNAL),
     ("func", r"debug_unwrap|functionalize|rearrange|replace_all.*", SCRIPT),
     ("nn.functional", r".*_with_indices|native_.*|conv_tbc|(scaled_|)grouped_mm|scaled_mm|scaled_grouped_mm", INTERNAL),
-    ("|Tensor", r"batch_norm|instance_norm|embedding|embedding_bag|kl_div|dropout_|alpha_dropout_|feature_alpha_dropout_|prelu|index|"
+    ("|Tensor", r"batch_norm|instance_norm|embedding|embedding_bag|dropout_|alpha_dropout_|feature_alpha_dropout_|prelu|index|"
      r"grad_dtype|Type|get_device_module", INTERNAL),
     ("distributed.checkpoint", r"Quantized.*", QUANTIZED),
     ("distributed.checkpoint", r"load_sharded_.*", DEPRECATED),

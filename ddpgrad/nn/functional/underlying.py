@@ -9,8 +9,10 @@ from ...core.overrides import overridable
 from ...core.tensor import Tensor
 from ...ops.dispatch.vocabulary import VOCABULARY
 from ...ops.layers.dropout import dropout as with_flags
+from .. import functional as F
 from . import dropouts, normalization
 from .embedding import embedding as of_rows
+from .reduction import KNOWN, reduced
 
 
 @overridable
@@ -85,6 +87,32 @@ def instance_norm(
 
 
 @overridable
+def layer_norm(
+    input: Tensor,
+    normalized_shape: Any,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+    cudnn_enable: bool = True,
+) -> Tensor:
+    """`nn.functional.layer_norm`. cudnn_enable: accepted for PyTorch's sake."""
+    return F.layer_norm(input, normalized_shape, weight, bias, eps)
+
+
+@overridable
+def group_norm(
+    input: Tensor,
+    num_groups: int,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+    cudnn_enabled: bool = True,
+) -> Tensor:
+    """`nn.functional.group_norm`. cudnn_enabled: accepted for PyTorch's sake."""
+    return F.group_norm(input, num_groups, weight, bias, eps)
+
+
+@overridable
 def _softmax_backward_data(grad_output: Tensor, output: Tensor, dim: int, input_dtype: Any) -> Tensor:
     """The gradient of softmax from what it returned; older models of transformers ask for it."""
     return VOCABULARY.softmax_backward(grad_output, output, dim).to(input_dtype)
@@ -111,3 +139,99 @@ def _int_mm(self: Tensor, mat2: Tensor, *, out: Tensor | None = None) -> Tensor:
     if out.dtype is not int32:
         raise RuntimeError(f"_int_mm: Expected result dtype to be of type int32 but got {out.dtype.name}")
     return out.resize_(result.shape).copy_(result)
+
+
+def _named(reduction: int | str) -> str:
+    """The name of a reduction, which losses of `torch` take as a number: 0 none, 1 mean, 2 sum."""
+    if isinstance(reduction, str):
+        return reduction
+    if reduction not in range(len(KNOWN)):
+        raise ValueError(
+            f"{reduction} is not a valid value for reduction; expected 0 (none), 1 (mean) or 2 (sum)"
+        )
+    return KNOWN[reduction]
+
+
+@overridable
+def binary_cross_entropy_with_logits(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    pos_weight: Tensor | None = None,
+    reduction: int | str = 1,
+) -> Tensor:
+    """`nn.functional.binary_cross_entropy_with_logits`, with the reduction as a number."""
+    return F.binary_cross_entropy_with_logits(
+        input, target, weight, reduction=_named(reduction), pos_weight=pos_weight
+    )
+
+
+@overridable
+def cosine_embedding_loss(
+    input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, reduction: int | str = 1
+) -> Tensor:
+    """`nn.functional.cosine_embedding_loss`, with the reduction as a number."""
+    return F.cosine_embedding_loss(input1, input2, target, margin, reduction=_named(reduction))
+
+
+@overridable
+def ctc_loss(
+    log_probs: Tensor,
+    targets: Tensor,
+    input_lengths: Any,
+    target_lengths: Any,
+    blank: int = 0,
+    reduction: int | str = 1,
+    zero_infinity: bool = False,
+) -> Tensor:
+    """`nn.functional.ctc_loss`, with the reduction as a number."""
+    return F.ctc_loss(
+        log_probs, targets, input_lengths, target_lengths, blank, _named(reduction), zero_infinity
+    )
+
+
+@overridable
+def hinge_embedding_loss(
+    input: Tensor, target: Tensor, margin: float = 1.0, reduction: int | str = 1
+) -> Tensor:
+    """`nn.functional.hinge_embedding_loss`, with the reduction as a number."""
+    return F.hinge_embedding_loss(input, target, margin, reduction=_named(reduction))
+
+
+@overridable
+def kl_div(input: Tensor, target: Tensor, reduction: int | str = 1, *, log_target: bool = False) -> Tensor:
+    """`nn.functional.kl_div`, with the reduction as a number; it does not warn of the mean."""
+    return reduced(F.kl_div(input, target, reduction="none", log_target=log_target), _named(reduction))
+
+
+@overridable
+def margin_ranking_loss(
+    input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, reduction: int | str = 1
+) -> Tensor:
+    """`nn.functional.margin_ranking_loss`, with the reduction as a number."""
+    return F.margin_ranking_loss(input1, input2, target, margin, reduction=_named(reduction))
+
+
+@overridable
+def poisson_nll_loss(
+    input: Tensor, target: Tensor, log_input: bool, full: bool, eps: float, reduction: int | str
+) -> Tensor:
+    """`nn.functional.poisson_nll_loss`, without defaults and with the reduction as a number."""
+    return F.poisson_nll_loss(input, target, log_input, full, eps=eps, reduction=_named(reduction))
+
+
+@overridable
+def triplet_margin_loss(
+    anchor: Tensor,
+    positive: Tensor,
+    negative: Tensor,
+    margin: float = 1.0,
+    p: float = 2,
+    eps: float = 1e-6,
+    swap: bool = False,
+    reduction: int | str = 1,
+) -> Tensor:
+    """`nn.functional.triplet_margin_loss`, with the reduction as a number."""
+    return F.triplet_margin_loss(
+        anchor, positive, negative, margin, p, eps, swap, reduction=_named(reduction)
+    )
