@@ -45,6 +45,10 @@ def heads(of_query: int, of_key: int) -> torch.Tensor:
     return F.scaled_dot_product_attention(torch.ones(2, of_query, 2, 2), key, key, enable_gqa=True)
 
 
+def conv(weight: tuple[int, ...] = (1, 2, 2, 2), **options: Any) -> torch.Tensor:
+    return F.conv2d(torch.ones(1, 2, 3, 3), torch.ones(weight), **options)
+
+
 def made(dtype: Any, **options: Any) -> torch.Tensor:
     return torch.testing.make_tensor((2,), dtype=dtype, device="cpu", **options)
 
@@ -162,6 +166,56 @@ WORDS: list[tuple[str, Callable[[], object]]] = [
         lambda: torch.autograd.backward(nn.Parameter(x) * 2, x, grad_variables=x),
     ),
     ("Unsupported input type encountered for isin(): ", lambda: torch.isin(x, 1j)),
+    ("expected stride to be a single integer value or a list of 2 values", lambda: conv(stride=(1, 1, 1))),
+    ("but got padding=[1, 1, 1]", lambda: conv(padding=(1, 1, 1))),
+    ("expected weight to be divisible by 2 at dimension 0", lambda: conv((3, 1, 2, 2), groups=2)),
+    ("kernel size should be greater than zero", lambda: conv((1, 2, 0, 0))),
+    (
+        "Input type (float) and bias type (double) should be the same",
+        lambda: conv(bias=torch.ones(1).double()),
+    ),
+    (
+        "negative output_padding is not supported",
+        lambda: F.conv_transpose1d(torch.ones(1, 2, 3), torch.ones(2, 2, 1), output_padding=-1),
+    ),
+    ("stride should not be zero", lambda: F.avg_pool2d(torch.ones(1, 4, 4), 2, stride=0)),
+    ("padding should be non-negative", lambda: F.unfold(torch.ones(1, 4, 4), 2, padding=-1)),
+    ("kernel size should be greater than zero", lambda: F.fold(torch.ones(4, 4), 3, 0)),
+    ("argument 'pad' (position 2) must be tuple of ints, not int", lambda: F.pad(x, 1)),
+    ("but found element of type float at pos 0", lambda: F.pad(x, (1.5, 1))),
+    ("argument 'normalized_shape' (position 2) must be tuple of ints", lambda: F.layer_norm(x, 3)),
+    ("Expected weight to be of same shape as normalized_shape", lambda: F.layer_norm(x, (3,), x[:2])),
+    ("to be a vector of size equal to the number of channels", lambda: F.group_norm(x[None], 1, x[:2])),
+    ("Expected num groups to be greater than 0, got -1", lambda: F.group_norm(x[None], -1)),
+    ("running_var should contain 3 elements not 2", lambda: F.batch_norm(x[None], x, x[:2])),
+    ("running_var must be defined in evaluation mode", lambda: F.batch_norm(x[None], x, None)),
+    ("ZeroDivisionError: alpha cannot be 0 for CELU", lambda: F.celu(x, 0)),
+    ("not implemented for 'Long'", lambda: F.softmax(torch.tensor([1]), 0)),
+    ("not implemented for 'Bool'", lambda: torch.kthvalue(x > 1, 1)),
+    ("not implemented for 'ComplexFloat'", lambda: x.cfloat() < 1),
+    ("not implemented for 'Float'", lambda: x & x),
+    ("The size of tensor a (3) must match the size of tensor b (2)", lambda: torch.where(x > 1, x[:2], 0)),
+    ("The size of tensor a (3) must match the size of tensor b (2)", lambda: torch.addcmul(x, x[:2], x)),
+    ("The size of tensor a (3) must match the size of tensor b (2)", lambda: x.clone().copy_(x[:2])),
+    (
+        "The size of tensor a (3) must match the size of tensor b (2)",
+        lambda: torch.normal(x, x[:2]),
+    ),
+    (
+        "value tensor of shape [2] cannot be broadcast to indexing result of shape [3]",
+        lambda: x.index_put((torch.tensor([0, 1, 2]),), x[:2]),
+    ),
+    ("invalid shape dimension -2 at index 0 of shape [-2]", lambda: x.view(-2)),
+    ("to() received an invalid combination of arguments", lambda: x.to(torch.float32, torch.int64)),
+    (
+        "self and source expected to have the same dtype, but got (self) Float and (source) Double",
+        lambda: x.index_copy(0, torch.tensor([0]), torch.ones(1).double()),
+    ),
+    ("to assign a gradient of size '[2]' to a tensor of size '[3]'", lambda: setattr(x, "grad", x[:2])),
+    ("to assign a gradient with dtype 'double'", lambda: setattr(x, "grad", x.double())),
+    ("in_dim must be either an integer dimension or None", lambda: torch.vmap(torch.sin, in_dims=(0.5,))(x)),
+    ("Expected at least one Tensor to vmap over", lambda: torch.vmap(torch.sin, in_dims=(None,))(x)),
+    ("can not return a BatchedTensor", lambda: torch.vmap(torch.sin, out_dims=None)(x)),
 ]
 
 

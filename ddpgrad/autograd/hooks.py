@@ -134,7 +134,8 @@ def _checked(grad: Any, old: Any, kind: tuple[Any, Any] | None, node: Node, hook
         )
     if not isinstance(grad, Tensor):
         raise TypeError(
-            f"hook '{_name(hook)}' of {node.name()} must return a Tensor or None, got {type(grad).__name__}"
+            f"expected Variable, but hook returned '{type(grad).__name__}': hook '{_name(hook)}' of {node.name()} "
+            f"must return a Tensor or None, got {type(grad).__name__}"
         )
     shape, dtype = kind
     if grad._array.shape != shape:

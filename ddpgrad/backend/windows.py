@@ -21,7 +21,9 @@ def per_dimension(value: Any, dims: int, name: str = "option") -> Ints:
             return (index(value[0]),) * dims
     except TypeError:
         raise TypeError(f"{name} must be a single int or a tuple of {dims} ints, got {value!r}") from None
-    raise RuntimeError(f"{name} must be a single int or a tuple of {dims} ints, got {tuple(value)}")
+    raise RuntimeError(
+        f"expected {name} to be a single integer value or a list of {dims} values, but got {name}={list(value)}"
+    )
 
 
 def convolved_size(

@@ -60,13 +60,14 @@ class Size(tuple):
         return f"torch.Size([{', '.join(map(str, self))}])"
 
 
-def as_ints(name: str, sizes: Iterable[Any]) -> tuple[int, ...]:
-    """What the function `name` was given as sizes, as ints; `TypeError` for what is no integer."""
+def as_ints(name: str, sizes: Iterable[Any], argument: str = "size") -> tuple[int, ...]:
+    """What the function `name` was given as `argument`, as ints; `TypeError` for what is no integer."""
     given = tuple(sizes)
     for place, n in enumerate(given):
         if n.__class__ is not int and not hasattr(n, "__index__"):
             raise TypeError(
-                f"{name}(): argument 'size' must be tuple of ints, but found element of type {type(n).__name__} at pos {place}"
+                f"{name}(): argument '{argument}' must be tuple of ints, but found element of type {type(n).__name__} at "
+                f"pos {place}"
             )
     return tuple([n if n.__class__ is int else int(operator.index(n)) for n in given])
 

@@ -257,13 +257,13 @@ class Tensor(_Attributed):
             raise RuntimeError("can't assign Variable as its own grad")
         if value._array.shape != self._array.shape:
             raise RuntimeError(
-                f"assigned grad has data of a different size: expected {self.shape}, got {value.shape}"
+                f"attempting to assign a gradient of size '{list(value.shape)}' to a tensor of size '{list(self.shape)}'"
             )
         dtype = self.dtype if self._grad_dtype is ... else self._grad_dtype or value.dtype
         if value.dtype is not dtype or value.device != self.device:
             raise RuntimeError(
-                f"assigned grad has data of a different type: expected {dtype} on {self.device}, "
-                f"got {value.dtype} on {value.device}"
+                f"attempting to assign a gradient with dtype '{value.dtype.cpp_name}' on {value.device} to a tensor "
+                f"with grad_dtype '{dtype.scalar_type}' on {self.device}"
             )
         self._grad = value
 

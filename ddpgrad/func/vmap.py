@@ -125,6 +125,10 @@ def _batch_size(name: str, leaves: list[Any], dims: list[Any]) -> int:
     for x, dim in zip(leaves, dims, strict=True):
         if dim is None:
             continue
+        if not isinstance(dim, int):
+            raise ValueError(
+                f"vmap({name}): Got in_dim={dim} for an input but in_dim must be either an integer dimension or None."
+            )
         if not isinstance(x, Tensor) and not is_batch(x):
             raise ValueError(
                 f"vmap({name}): Got in_dim={dim} for an input but the input is of type {type(x)}. We cannot vmap over "
@@ -137,7 +141,7 @@ def _batch_size(name: str, leaves: list[Any], dims: list[Any]) -> int:
         sizes.append(x.shape[dim])
     if not sizes:
         raise ValueError(
-            f"vmap({name}): got no inputs to map: at least one input must be mapped, and in_dims says None for all of them"
+            f"vmap({name}): got no inputs: Expected at least one Tensor to vmap over, and in_dims says None for all of them"
         )
     if len(set(sizes)) > 1:
         raise ValueError(
@@ -170,7 +174,7 @@ def _stacked(name: str, values: tuple[Any, ...], dim: Any, count: int) -> Any:
     if dim is None:
         if any(value is not values[0] and not value.equal(values[0]) for value in values):
             raise ValueError(
-                f"vmap({name}, ...): `{name}` can not return what differs between examples when out_dim is None"
+                f"vmap({name}, ...): `{name}` can not return a BatchedTensor, what differs between examples, when out_dim is None"
             )
         return values[0]
     if not isinstance(dim, int):

@@ -145,7 +145,10 @@ def test_no_examples():
         (lambda: vmap(torch.add)(torch.ones(3), torch.ones(2)), r"got sizes \[3, 2\]"),
         (lambda: vmap(torch.abs)(3), "please use None as the respective in_dim"),
         (lambda: vmap(torch.abs, in_dims=1)(torch.ones(3)), "dimensionality 1"),
-        (lambda: vmap(torch.abs, in_dims=(None,))(torch.ones(3)), "at least one input must be mapped"),
+        (
+            lambda: vmap(torch.abs, in_dims=(None,))(torch.ones(3)),
+            "Expected at least one Tensor to vmap over",
+        ),
         (lambda: vmap(torch.add, in_dims=[0, None])(torch.ones(3), 1), "expected `in_dims` to be int or a"),
         (lambda: vmap(lambda x: 3)(torch.ones(3)), "must only return Tensors"),
         (lambda: vmap(torch.abs, chunk_size=0)(torch.ones(3)), "should be None or greater than 0"),

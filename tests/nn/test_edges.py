@@ -58,7 +58,7 @@ def test_a_parameter_that_is_assigned_becomes_the_modules_own():
 
 @pytest.mark.parametrize("training", [False, True])
 def test_batch_norm_takes_no_integers(training):
-    with pytest.raises(NotImplementedError, match="int64"):
+    with pytest.raises(NotImplementedError, match="'Long'"):
         F.batch_norm(torch.ones(3, 2, dtype=torch.int64), torch.zeros(2), torch.ones(2), training=training)
 
 
@@ -218,8 +218,8 @@ ONES = torch.ones
 NOTHING: Any = None
 NUMBERS: Any = [1]
 REFUSED = [
-    (lambda: F.mse_loss(ONES(2), ONES(2) * 1j), NotImplementedError, "complex"),
-    (lambda: F.mse_loss(ONES(2).long(), ONES(2).long(), reduction="none"), NotImplementedError, "int64"),
+    (lambda: F.mse_loss(ONES(2), ONES(2) * 1j), NotImplementedError, "'ComplexFloat'"),
+    (lambda: F.mse_loss(ONES(2).long(), ONES(2).long(), reduction="none"), NotImplementedError, "'Long'"),
     (lambda: F.pad(ONES(3, 0, 5), (1, 1), "reflect"), RuntimeError, "2D or 3D"),
     (lambda: F.pad(ONES(3, 0, 5, 5), (1, 1, 1, 1), "replicate"), RuntimeError, "3D or 4D"),
     (lambda: F.unfold(ONES(1, 0, 5, 5), 2), RuntimeError, "3D or 4D"),
@@ -229,8 +229,8 @@ REFUSED = [
     (lambda: nn.Unflatten(1, (2, 5.0)), TypeError, "float at pos 1"),
     (lambda: nn.Unflatten(1, 2), TypeError, "must be a tuple of ints"),
     (lambda: F.conv2d(ONES(1, 2, 4, 4), ONES(0, 2, 3, 3)), RuntimeError, "at least 1"),
-    (lambda: F.conv2d(ONES(1, 2, 4, 4), ONES(3, 2, 3, 0)), RuntimeError, "at least 1"),
-    (lambda: F.conv_transpose2d(ONES(1, 2, 4, 4), ONES(2, 3, 3, 0)), RuntimeError, "at least 1"),
+    (lambda: F.conv2d(ONES(1, 2, 4, 4), ONES(3, 2, 3, 0)), RuntimeError, "greater than zero"),
+    (lambda: F.conv_transpose2d(ONES(1, 2, 4, 4), ONES(2, 3, 3, 0)), RuntimeError, "greater than zero"),
     (
         lambda: F.conv2d(ONES(1, 2, 4, 0), ONES(3, 2, 3, 3), padding=2),
         RuntimeError,

@@ -42,7 +42,7 @@ CASES: dict[str, tuple[Callable[[Any], Any], tuple[Any, ...]]] = {
 def test_refused(case: str):
     call, refused = CASES[case]
     for dtype in refused:
-        with pytest.raises(NotImplementedError, match=dtype.__repr__().removeprefix("torch.")):
+        with pytest.raises(NotImplementedError, match=f"'{dtype.scalar_type}'"):
             call(torch.ones(2, 4).to(dtype))
     for dtype in (torch.float32, torch.bfloat16):
         call(torch.ones(2, 4, dtype=dtype))

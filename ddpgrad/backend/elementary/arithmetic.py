@@ -56,7 +56,9 @@ def guarded(xp: ModuleType) -> dict[str, Any]:
 
         def kernel(input: Array) -> Array:
             if input.dtype.kind in "bc":
-                raise NotImplementedError(f"{name}: not implemented for {input.dtype}")
+                raise NotImplementedError(
+                    f"{name} is not supported for complex inputs: not implemented for {input.dtype}"
+                )
             return input.copy() if input.dtype.kind in "iu" else function(input)
 
         return kernel

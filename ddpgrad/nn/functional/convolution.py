@@ -109,7 +109,7 @@ def _transposed(dims: int):
         ndim = input.ndim
         _check_dims(name, dims, input, weight)
         if input.dtype.category == 1 and input.dtype is not dtypes.int64:
-            raise NotImplementedError(f"{name}(): not implemented for {input.dtype.name}")
+            raise NotImplementedError(f"{name}(): not implemented for '{input.dtype.scalar_type}'")
         if ndim == dims + 1:
             input = unsqueeze(input, 0)
         stride, padding = per_dimension(stride, dims, "stride"), per_dimension(padding, dims, "padding")
@@ -123,10 +123,12 @@ def _transposed(dims: int):
             )
         outputs = weight.shape[1] * groups
         conv.check_parameters(input, weight, bias, outputs)
+        if min(output_padding) < 0:
+            raise RuntimeError(f"negative output_padding is not supported, got {output_padding}")
         for more, s, d in zip(output_padding, stride, dilation, strict=True):
-            if not 0 <= more < max(s, d):
+            if more >= max(s, d):
                 raise RuntimeError(
-                    f"output padding must not be negative, and smaller than either stride or dilation, but got output_padding: "
+                    f"output padding must be smaller than either stride or dilation, but got output_padding: "
                     f"{output_padding}, stride: {stride}, dilation: {dilation}"
                 )
         size = [

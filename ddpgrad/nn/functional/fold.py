@@ -59,9 +59,10 @@ def _options(*values: Any) -> tuple[Ints, ...]:
     kernel, dilation, padding, stride = (
         per_dimension(v, 2, name) for v, name in zip(values, names, strict=True)
     )
-    for name, value, least in zip(names, (kernel, dilation, padding, stride), (1, 1, 0, 1), strict=True):
-        if min(value) < least:
-            raise RuntimeError(f"{name} should be at least {least}, but got {value}")
+    for name, value in zip(names, (kernel, dilation, padding, stride), strict=True):
+        if min(value) < (name != "padding"):
+            words = "non-negative" if name == "padding" else "greater than zero"
+            raise RuntimeError(f"{name.replace('_', ' ')} should be {words}, but got {value}")
     return kernel, dilation, padding, stride
 
 

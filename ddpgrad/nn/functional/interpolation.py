@@ -84,7 +84,9 @@ def interpolate(
             f"{list(sizes)}"
         )
     if input.dtype.category == 1 and (mode in ("linear", "trilinear") or input.dtype is not dtypes.uint8):
-        raise NotImplementedError(f"interpolate(): mode {mode!r} is not implemented for {input.dtype.name}")
+        raise NotImplementedError(
+            f"interpolate(): mode {mode!r} is not implemented for '{input.dtype.scalar_type}'"
+        )
     if mode in ("nearest", "nearest-exact"):
         return _mixed(input, sizes, factors, interpolation.nearest, mode == "nearest-exact")
     corners = bool(align_corners)

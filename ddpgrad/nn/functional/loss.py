@@ -33,7 +33,7 @@ def _distance(input: Tensor, target: Tensor) -> Tensor:
 
 def _real(name: str, distance: Tensor) -> Tensor:
     if distance.dtype.category != 2:
-        raise NotImplementedError(f"{name}(): not implemented for {distance.dtype.name}")
+        raise NotImplementedError(f"{name}(): not implemented for '{distance.dtype.scalar_type}'")
     return distance
 
 

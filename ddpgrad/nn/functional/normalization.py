@@ -54,9 +54,8 @@ def batch_norm(
         return out
     refuse_dtypes("batch_norm", "bic", (input,))
     if running_mean is None or running_var is None:
-        raise RuntimeError(
-            "batch_norm(): expected running_mean and running_var to be defined when training=False"
-        )
+        missing = "running_mean" if running_mean is None else "running_var"
+        raise RuntimeError(f"batch_norm(): {missing} must be defined in evaluation mode (training=False)")
     # One scale and one shift per channel, so that the images are read only once; not rounded to 16 bits.
     if input.dtype.itemsize == 2:
         running_mean, running_var = running_mean.float(), running_var.float()
@@ -130,7 +129,7 @@ def local_response_norm(
     if input.ndim < 3:
         raise ValueError(f"Expected 3D or higher dimensionality input (got {input.ndim} dimensions)")
     if input.dtype.category == 1 and input.dtype is not dtypes.int64:
-        raise NotImplementedError(f"local_response_norm(): not implemented for {input.dtype.name}")
+        raise NotImplementedError(f"local_response_norm(): not implemented for '{input.dtype.scalar_type}'")
     if not input.numel():
         return input
     widths = [(0, 0), (size // 2, (size - 1) // 2)] + [(0, 0)] * (input.ndim - 2)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from ...core.overrides import overridable
+from ...core.size import as_ints
 from ...core.tensor import Tensor
 from ...ops.creation.factories import as_element
 from ...ops.dispatch.autocast import cast_arguments, casting
@@ -31,6 +32,9 @@ def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: float 
 
 
 def _padded(input: Tensor, pad: Sequence[int], mode: str, value: float | None) -> Tensor:
+    if not isinstance(pad, Sequence) or isinstance(pad, str):
+        raise TypeError(f"pad(): argument 'pad' (position 2) must be tuple of ints, not {type(pad).__name__}")
+    pad = as_ints("pad", pad, "pad")
     if len(pad) % 2:
         raise RuntimeError(f"Padding length must be divisible by 2, got {len(pad)} widths")
     if len(pad) > 2 * input.ndim:
@@ -39,7 +43,7 @@ def _padded(input: Tensor, pad: Sequence[int], mode: str, value: float | None) -
             f"{len(pad)} and input of dimension {input.ndim}"
         )
     widths = [(0, 0)] * (input.ndim - len(pad) // 2)
-    widths += [(int(pad[i]), int(pad[i + 1])) for i in range(len(pad) - 2, -1, -2)]
+    widths += [(pad[i], pad[i + 1]) for i in range(len(pad) - 2, -1, -2)]
     if mode == "constant":
         return _constant(input, widths, 0.0 if value is None else value)
     if mode not in _MODES:

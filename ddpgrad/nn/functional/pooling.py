@@ -42,7 +42,7 @@ def _max_pool(dims: int, where: str = ""):
             dims == 1 and not return_indices and input.dtype.category == 1
         ):  # with indices, and over images, it is taken
             raise NotImplementedError(
-                f"max_pool1d(): not implemented for {input.dtype.name} without return_indices"
+                f"max_pool1d(): not implemented for '{input.dtype.scalar_type}' without return_indices"
             )
         kernel, stride = _kernel_and_stride(dims, kernel_size, stride)
         padding = per_dimension(padding, dims, "padding")

@@ -110,7 +110,7 @@ def randperm(n: int, *, generator: Generator | None = None, dtype: Any = None) -
         raise RuntimeError(f"Trying to create tensor with negative dimension {n}: [{n}]")
     kind = dtypes.of(dtype or dtypes.int64)
     if kind.category in (0, 3):
-        raise NotImplementedError(f'"randperm" not implemented for {kind.name}')
+        raise NotImplementedError(f"\"randperm\" not implemented for '{kind.scalar_type}'")
     if kind.is_floating_point and n > largest_whole(kind) + 1:
         raise RuntimeError(
             f"n is too large for result tensor type: '{kind.name}' does not hold all of 0 … {n - 1}"
@@ -184,7 +184,7 @@ def bernoulli(input: Tensor, p: float | None = None, *, generator: Generator | N
         return input.new_empty(input.shape).bernoulli_(p, generator=generator)
     if input.dtype.category < 2:
         raise NotImplementedError(
-            f'"bernoulli" not implemented for {input.dtype.name}: probabilities are floating point'
+            f"\"bernoulli\" not implemented for '{input.dtype.scalar_type}': probabilities are floating point"
         )
     drawn = _source(generator, input).bernoulli(_read(input))
     return _without_slope(finish(_cast(drawn, input.dtype.numpy), input.device), input)
@@ -195,7 +195,7 @@ def poisson(input: Tensor, generator: Generator | None = None) -> Tensor:
     """Counts drawn from the Poisson distributions whose rates are the elements."""
     if not input.is_floating_point():
         raise NotImplementedError(
-            f'"poisson" not implemented for {input.dtype.name}: rates are floating point'
+            f"\"poisson\" not implemented for '{input.dtype.scalar_type}': rates are floating point"
         )
     drawn = _source(generator, input).poisson(_read(input))
     return _without_slope(finish(_cast(drawn, input.dtype.numpy), input.device), input)
@@ -280,7 +280,9 @@ def _drawing(name: str, first: float, second: float | None, names: tuple[str, ..
         check_writable(f"{name}_", self)
         if self.dtype.category < 2:
             error = RuntimeError if name == "exponential" else NotImplementedError
-            raise error(f'"{name}_" not implemented for {self.dtype.name}: it draws floating-point numbers')
+            raise error(
+                f"\"{name}_\" not implemented for '{self.dtype.scalar_type}': it draws floating-point numbers"
+            )
         given = [first] if second is None else [first, second]
         for i, value in enumerate(args):
             given[i] = number(value)
@@ -293,7 +295,7 @@ def _drawing(name: str, first: float, second: float | None, names: tuple[str, ..
         source = _source(generator, self)
         if self.dtype.is_complex:
             if name not in ("normal", "uniform"):
-                raise NotImplementedError(f'"{name}_" not implemented for {self.dtype.name}')
+                raise NotImplementedError(f"\"{name}_\" not implemented for '{self.dtype.scalar_type}'")
             if name == "normal":
                 given[1] *= 0.5**0.5
         shape, kind = _memory_shape(self), self.dtype.numpy
@@ -314,7 +316,7 @@ def geometric_(self: Tensor, p: float, *, generator: Generator | None = None) ->
     """Overwrite with the numbers of trials up to the first success, each of probability `p`."""
     check_writable("geometric_", self)
     if self.dtype.category in (0, 3):
-        raise NotImplementedError(f'"geometric_" not implemented for {self.dtype.name}')
+        raise NotImplementedError(f"\"geometric_\" not implemented for '{self.dtype.scalar_type}'")
     return _overwrite(self, _source(generator, self).geometric(_memory_shape(self), p))
 
 
@@ -323,7 +325,7 @@ def bernoulli_(self: Tensor, p: Any = 0.5, *, generator: Generator | None = None
     check_writable("bernoulli_", self)
     wrong = self if self.dtype.is_complex else p
     if isinstance(wrong, Tensor) and not wrong.is_floating_point():
-        raise NotImplementedError(f'"bernoulli_" not implemented for {wrong.dtype.name}')
+        raise NotImplementedError(f"\"bernoulli_\" not implemented for '{wrong.dtype.scalar_type}'")
     if isinstance(p, Tensor):
         chances = np.broadcast_to(_read(p.to(self.device)), tuple(self.shape))
         return _overwrite(
@@ -349,7 +351,7 @@ def random_(self: Tensor, *bounds: int | None, generator: Generator | None = Non
         )
     shape, kind = _memory_shape(self), self.dtype
     if kind.is_complex:
-        raise NotImplementedError(f'"random_" not implemented for {kind.name}')
+        raise NotImplementedError(f"\"random_\" not implemented for '{kind.scalar_type}'")
     if not given:
         return _overwrite(self, _source(generator, self).whole(shape, kind))
     low, high = given.get("from", 0), given["to"]

@@ -359,7 +359,7 @@ def arange(
         raise RuntimeError("upper bound and lower bound inconsistent with step sign")
     kind = dtypes.of(dtype)
     if kind.category in (0, 3):
-        raise NotImplementedError(f"arange(): not implemented for {kind.name}")
+        raise NotImplementedError(f"arange(): not implemented for '{kind.scalar_type}'")
     if kind is dtypes.int64:
         start, end, step = int(start), int(end), int(step)
         if not step:

@@ -29,7 +29,7 @@ def _range(start: Any, end: Any, step: Any = 1, *, dtype: Any = None, xp: Any = 
         raise RuntimeError("upper bound and lower bound inconsistent with step sign")
     kind = dtypes.of(dtype or dtypes.get_default_dtype())
     if kind.category in (0, 3):
-        raise NotImplementedError(f"range(): not implemented for {kind.name}")
+        raise NotImplementedError(f"range(): not implemented for '{kind.scalar_type}'")
     if kind.category == 1:
         start, end, step = int(start), int(end), int(step)
     wide = np.dtype(np.float64 if isinstance(start, float) or isinstance(step, float) else np.int64)

@@ -59,7 +59,7 @@ def refuse_dtypes(name: str, letters: str, operands: Iterable[Any], numbers: boo
     widest, found = -1, "bool"
     for value in operands:
         if isinstance(value, Tensor):
-            category, kind = value.dtype.category, value.dtype.name
+            category, kind = value.dtype.category, value.dtype.scalar_type
         elif numbers and isinstance(value, (bool, int, float, complex)):
             category, kind = scalar_category(value), type(value).__name__
         else:
@@ -67,7 +67,7 @@ def refuse_dtypes(name: str, letters: str, operands: Iterable[Any], numbers: boo
         if category > widest:
             widest, found = category, kind
     if widest >= 0 and _LETTERS[widest] in letters:
-        raise NotImplementedError(f"{name}(): not implemented for {found}")
+        raise NotImplementedError(f"{name}(): not implemented for '{found}'")
 
 
 def refusing(function: Callable[..., Any], letters: str) -> Callable[..., Any]:

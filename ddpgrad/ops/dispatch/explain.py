@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -53,7 +54,7 @@ _NO_LOOP = ("not supported for the input types", "did not contain a loop", "Wron
 
 
 def _dtypes_of(tensors: Sequence[Tensor]) -> str:
-    return " and ".join(dict.fromkeys(t.dtype.name for t in tensors)) or "these arguments"
+    return " and ".join(dict.fromkeys(f"'{t.dtype.scalar_type}'" for t in tensors)) or "these arguments"
 
 
 def explain(op: Op, args: Sequence[Any], error: Exception) -> Exception:
@@ -83,7 +84,11 @@ def explain(op: Op, args: Sequence[Any], error: Exception) -> Exception:
         return NoElementsError(f"{said(op)}(): {error}")
     shapes = ", ".join(f"{list(t.shape)} {t.dtype.name}" for t in tensors)
     called = f"{said(op)}({shapes})"
-    hint = _index_hint(args, str(error)) if isinstance(error, IndexError) else _hint(op, args, tensors)
+    hint = (
+        _index_hint(args, str(error))
+        if isinstance(error, IndexError)
+        else _hint(op, args, tensors, str(error))
+    )
     if hint is None and isinstance(error, TypeError) and any(part in str(error) for part in _NO_LOOP):
         return NotImplementedError(f"{called}: not implemented for {_dtypes_of(tensors)}")
     text = f"{called}: {hint or _in_our_words(str(error))}"
@@ -122,8 +127,8 @@ def require_integers(name: str, *operands: Any) -> None:
         if not isinstance(x, (bool, int, np.integer, np.bool_)) and not (
             isinstance(x, Tensor) and x.dtype.category < 2
         ):
-            kind = x.dtype.name if isinstance(x, Tensor) else type(x).__name__
-            raise NotImplementedError(f"{name}(): not implemented for {kind}; expected integers or bools")
+            kind = x.dtype.scalar_type if isinstance(x, Tensor) else type(x).__name__
+            raise NotImplementedError(f"{name}(): not implemented for '{kind}'; expected integers or bools")
 
 
 def different_devices(name: str, arrays: Sequence[Any]) -> DeviceError:
@@ -177,6 +182,11 @@ def _index_hint(args: Sequence[Any], text: str) -> str | None:
 
 def _in_our_words(text: str) -> str:
     """NumPy's message with PyTorch's terms."""
+    shapes = r"array (?:from|of) shape (\(.*?\))\s+(?:could not be broadcast to indexing result of|into) shape (\(.*?\))"
+    if found := re.search(shapes, text):
+        value, into = ([int(n) for n in re.findall(r"\d+", part)] for part in found.groups())
+        hint = broadcast_hint(into, value) or f"{len(value)} dimensions are too many"
+        return f"shape mismatch: value tensor of shape {value} cannot be broadcast to indexing result of shape {into}: {hint}"
     text = (
         text.replace("along axis", "along dimension")
         .replace("for axis", "for dimension")
@@ -185,18 +195,18 @@ def _in_our_words(text: str) -> str:
     return text.replace("arrays", "tensors").replace("array", "tensor")
 
 
-def _hint(op: Op, args: Sequence[Any], tensors: Sequence[Tensor]) -> str | None:
-    """What is wrong, where it is known."""
+def _hint(op: Op, args: Sequence[Any], tensors: Sequence[Tensor], text: str) -> str | None:
+    """What is wrong, where it is known; `text` is what the kernel says."""
     if op.name == "cat":
         return _cat_hint(tensors, args[1])
     if op.name == "neg" and tensors[0].dtype.category == 0:
         return NEGATED_BOOL
     shapes = [tuple(t.shape) for t in tensors]
-    if len(shapes) != 2:
-        return None
-    if op.name == "matmul":
+    if op.promotion is not None or op.name == "masked_fill" or "be broadcast together" in text:
+        return broadcast_hint(*shapes)
+    if op.name == "matmul" and len(shapes) == 2:
         return broadcast_hint(shapes[0][:-2], shapes[1][:-2])
-    return broadcast_hint(*shapes) if op.promotion is not None or op.name == "masked_fill" else None
+    return None
 
 
 def _cat_hint(tensors: Sequence[Tensor], dim: int) -> str | None:
@@ -214,12 +224,13 @@ def _cat_hint(tensors: Sequence[Tensor], dim: int) -> str | None:
     return None
 
 
-def broadcast_hint(a: Sequence[int], b: Sequence[int]) -> str | None:
-    """For two shapes that do not broadcast: which dimension disagrees, as PyTorch says it."""
-    for back in range(1, min(len(a), len(b)) + 1):
-        if a[-back] != b[-back] and 1 not in (a[-back], b[-back]):
-            return (
-                f"The size of tensor a ({a[-back]}) must match the size of tensor b ({b[-back]}) at "
-                f"non-singleton dimension {max(len(a), len(b)) - back}"
-            )
+def broadcast_hint(*shapes: Sequence[int]) -> str | None:
+    """For shapes that do not broadcast: which dimension of the first such two disagrees, as PyTorch says it."""
+    for b, a in ((b, a) for i, b in enumerate(shapes) for a in shapes[:i]):
+        for back in range(1, min(len(a), len(b)) + 1):
+            if a[-back] != b[-back] and 1 not in (a[-back], b[-back]):
+                return (
+                    f"The size of tensor a ({a[-back]}) must match the size of tensor b ({b[-back]}) at "
+                    f"non-singleton dimension {max(len(a), len(b)) - back}"
+                )
     return None

@@ -127,7 +127,7 @@ def promote(op: Op, given: Sequence[Any], raw: list[Any]) -> dtypes.DType:
         dtype = dtypes.get_default_dtype()
     if op.promotion == "ordered" and dtype.category == 3:
         raise NotImplementedError(
-            f"{op.name}(): not implemented for {dtype.name}: complex numbers have no order"
+            f"{op.name}(): not implemented for '{dtype.scalar_type}': complex numbers have no order"
         )
     converted = [_convert(value, dtype) for value in values]
     if op.sequence:

@@ -16,7 +16,7 @@ from ..reduction.reduce import wrap_dim
 
 def _check_relu(input: Tensor) -> None:
     if input.dtype.category in (0, 3):
-        raise NotImplementedError(f"relu(): not implemented for {input.dtype.name}")
+        raise NotImplementedError(f"relu(): not implemented for '{input.dtype.scalar_type}'")
 
 
 @op(
@@ -217,6 +217,8 @@ def hardswish_backward(F: Any, g: Any, input: Any) -> Any:
 )
 def celu(F: Any, input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
     """input where positive, else alpha * (exp(input / alpha) - 1) (https://arxiv.org/abs/1704.07483)."""
+    if alpha == 0:
+        raise RuntimeError("ZeroDivisionError: alpha cannot be 0 for CELU")
     return F.scaled_elu(input, alpha, 1.0, 1 / alpha)
 
 
@@ -338,13 +340,12 @@ def glu_backward(F: Any, g: Any, input: Any, dim: int) -> Any:
 def _adapt_softmax(input: Tensor, dim: int, dtype: Any = None) -> tuple[Any, ...]:
     if dim is None:
         raise TypeError("softmax(): dim must be given; for a matrix of scores, one row each, pass dim=-1")
-    array = input._array
     kind = input.dtype if dtype is None else dtypes.of(dtype)
     if kind.category != 2:
         raise NotImplementedError(
-            f"softmax(): not implemented for {kind.name}. Use x.float(), or a floating-point `dtype`."
+            f"softmax(): not implemented for '{kind.scalar_type}'. Use x.float(), or a floating-point `dtype`."
         )
-    return input, wrap_dim("softmax", dim, array.ndim), None if dtype is None else kind
+    return input, wrap_dim("softmax", dim, input._array.ndim), None if dtype is None else kind
 
 
 def _np_softmax(x: Any, dim: int) -> Any:

@@ -51,6 +51,10 @@ def to(
         elif isinstance(arg, (str, devices.Device, int)):
             device = arg
         elif arg is not None:
+            if dtype is not None:
+                raise TypeError(
+                    f"to() received an invalid combination of arguments - two dtypes, {dtype} and {arg}"
+                )
             dtype = arg
     out = input
     if device is not None:

@@ -142,7 +142,7 @@ logical_not = _same_type("logical_not", None, np.logical_not, inplace=True)
 def _refuse_floats(input: Tensor) -> None:
     if input.dtype.category > 1:
         raise NotImplementedError(
-            f"bitwise_not(): not implemented for {input.dtype.name}; expected integers or bools"
+            f"bitwise_not(): not implemented for '{input.dtype.scalar_type}'; expected integers or bools"
         )
 
 
@@ -237,7 +237,7 @@ def _adapt_hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0) 
         raise ValueError(f"min_val cannot be greater than max_val, got {min_val} and {max_val}")
     dtype = input.dtype
     if dtype.category == 3:
-        raise NotImplementedError(f"hardtanh(): not implemented for {dtype.name}: it has no order")
+        raise NotImplementedError(f"hardtanh(): not implemented for '{dtype.scalar_type}': it has no order")
     if dtype.category == 0:
         raise RuntimeError("hardtanh(): Bool inputs not supported for hardtanh")
     if dtype.category == 1:  # the limits are of the dtype too

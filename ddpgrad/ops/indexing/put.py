@@ -44,7 +44,8 @@ def _require_int64(name: str, index: Tensor) -> None:
 def _require_source(name: str, input: Tensor, dim: int, index: Tensor, source: Tensor) -> None:
     if source.dtype is not input.dtype:
         raise RuntimeError(
-            f"{name}(): self ({input.dtype.name}) and source ({source.dtype.name}) must have the same scalar type"
+            f"{name}(): self and source expected to have the same dtype, but got (self) {input.dtype.scalar_type} and "
+            f"(source) {source.dtype.scalar_type}: they must have the same scalar type"
         )
     rest, want = list(source.shape), list(input.shape)
     del rest[dim : dim + 1], want[dim : dim + 1]

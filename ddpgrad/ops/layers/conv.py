@@ -34,7 +34,12 @@ def _adapt(
             f"Given groups={groups}, expected weight to be at least {groups} at dimension 0, but got weight of size "
             f"{list(weight.shape)} instead"
         )
-    if input.shape[1] != weight.shape[1] * groups or weight.shape[0] % groups:
+    if weight.shape[0] % groups:
+        raise RuntimeError(
+            f"Given groups={groups}, expected weight to be divisible by {groups} at dimension 0, but got weight of "
+            f"size {list(weight.shape)} instead"
+        )
+    if input.shape[1] != weight.shape[1] * groups:
         raise RuntimeError(
             f"Given groups={groups}, weight of size {list(weight.shape)}, expected input{list(input.shape)} to have "
             f"{weight.shape[1] * groups} channels, but got {input.shape[1]} channels instead"
@@ -66,7 +71,7 @@ def check_parameters(input: Tensor, weight: Tensor, bias: Tensor | None, outputs
     the batch or the channels of the input."""
     if 0 in weight.shape and (not weight.shape[0] or 0 in weight.shape[2:]):
         raise RuntimeError(
-            f"expected channels and kernel sizes of at least 1, but got weight of size {list(weight.shape)}"
+            f"channels and kernel size should be greater than zero, but got weight of size {list(weight.shape)}"
         )
     if 0 in input.shape and 0 not in input.shape[:2]:
         raise RuntimeError(
@@ -80,7 +85,8 @@ def check_parameters(input: Tensor, weight: Tensor, bias: Tensor | None, outputs
     for name, other in (("weight", weight), ("bias", bias)):
         if other is not None and other._array.dtype != input._array.dtype:
             raise RuntimeError(
-                f"Input type ({input.dtype.name}) and {name} type ({other.dtype.name}) should be the same"
+                f"Input type ({input.dtype.cpp_name}) and {name} type ({other.dtype.cpp_name}) should be the same: "
+                f"expected scalar type {input.dtype.scalar_type} but found {other.dtype.scalar_type}"
             )
 
 

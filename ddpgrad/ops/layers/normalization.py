@@ -15,6 +15,11 @@ from ..dispatch.vocabulary import VOCABULARY as F
 
 def _require_shape(name: str, input: Tensor, normalized_shape: Any) -> int:
     """The number of dimensions of `normalized_shape`, with which `input` must end."""
+    if not isinstance(normalized_shape, (tuple, list)):
+        raise TypeError(
+            f"{name}(): argument 'normalized_shape' (position 2) must be tuple of ints, not "
+            f"{type(normalized_shape).__name__}"
+        )
     if not (ndim := len(normalized_shape)):
         raise RuntimeError(f"{name}(): Expected normalized_shape to be at least 1-dimensional, got none")
     if input._array.shape[-ndim:] != tuple(normalized_shape):
@@ -32,9 +37,17 @@ def require_parameters(name: str, input: Tensor, shape: tuple[int, ...], *given:
             continue
         array, parameter = tensor._array, ("weight", "bias", "running_mean", "running_var")[place]
         if array.shape != shape:
-            raise RuntimeError(
-                f"{name}(): {parameter} should be of shape {list(shape)}, but is of shape {list(tensor.shape)}"
-            )
+            got = f"but got {parameter} of shape {list(tensor.shape)}"
+            if name in ("layer_norm", "rms_norm"):
+                said = f"Expected {parameter} to be of same shape as normalized_shape, {got} and normalized_shape = {list(shape)}"
+            elif name == "group_norm":
+                said = (
+                    f"Expected {parameter} to be a vector of size equal to the number of channels in input, {got} and "
+                    f"input of shape {list(input.shape)}"
+                )
+            else:
+                said = f"{parameter} should contain {shape[0]} elements not {tensor.numel()}, {got}"
+            raise RuntimeError(f"{name}(): {said}")
         own = array.dtype
         # Statistics may stay as they are where mixed precision casts the rest.
         if place < 2 and own is not dtype and own != dtype and (dtype.itemsize != 2 or own != np.float32):
@@ -306,6 +319,8 @@ def _group_norm(
     if input.ndim < 2:
         raise RuntimeError(f"Expected at least 2 dimensions for input tensor but received {input.ndim}")
     channels = input.shape[1]
+    if num_groups <= 0:
+        raise RuntimeError(f"Expected num groups to be greater than 0, got {num_groups}")
     if input.numel() and input.shape[0] * (channels // num_groups) * math.prod(input.shape[2:]) == 1:
         raise ValueError(
             f"Expected more than 1 value per channel when training, got input size {input.shape}"

@@ -26,7 +26,10 @@ def check_windows(
         )
     for argument, numbers in (("kernel_size", kernel), ("stride", stride), ("dilation", dilation)):
         if min(numbers) <= 0:
-            raise RuntimeError(f"{name}(): {argument} must be greater than zero, but got {min(numbers)}")
+            zero = " (stride should not be zero)" if 0 in stride else ""
+            raise RuntimeError(
+                f"{name}(): {argument} must be greater than zero, but got {min(numbers)}{zero}"
+            )
     for k, p, d in zip(kernel, padding, dilation, strict=True):
         if p < 0:
             raise RuntimeError(f"{name}(): pad must be non-negative, but got pad: {p}")

@@ -70,7 +70,7 @@ def _samples(rng: Any, length: int) -> Iterable[Sample]:
 def _check(input: Tensor, dim: int, bands: Bands) -> None:
     if input.dtype.category < 2 and (bands.weight % 1).any():
         raise NotImplementedError(
-            f"means and interpolation are not implemented for {input.dtype.name}; convert the input, as by x.float()"
+            f"means and interpolation are not implemented for '{input.dtype.scalar_type}'; convert the input, as by x.float()"
         )
 
 

@@ -138,7 +138,7 @@ def _adapt_det(A: Tensor) -> tuple[Tensor]:
         )
     if A.dtype.itemsize < 4 and not in_float32(A):
         raise NotImplementedError(
-            f"linalg.det: not implemented for {A.dtype.name}; convert it, as by A.float()"
+            f"linalg.det: not implemented for '{A.dtype.scalar_type}'; convert it, as by A.float()"
         )
     return (A,)
 

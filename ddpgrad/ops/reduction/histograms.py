@@ -21,7 +21,9 @@ def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -
     """How often each of 0, 1, … occurs in a vector of integers, or the sum of the weights of its occurrences."""
     array = input._array
     if input.dtype.category != 1:
-        raise NotImplementedError(f'"bincount_cpu" not implemented for {input.dtype.name}; give integers')
+        raise NotImplementedError(
+            f"\"bincount_cpu\" not implemented for '{input.dtype.scalar_type}'; give integers"
+        )
     if minlength < 0:
         raise RuntimeError(f"bincount(): minlength should be >= 0, got {minlength}")
     if input.ndim != 1 or (input.numel() and bool(array.min() < 0)):
@@ -54,7 +56,9 @@ def _range(name: str, array: Any, low: float, high: float, margin: float) -> tup
 def histc(input: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:
     """How many elements lie in each of `bins` equal parts of [min, max]; of the data's range when both are equal."""
     if input.dtype.category != 2:
-        raise NotImplementedError(f'"histogram_cpu" not implemented for {input.dtype.name}; use x.float()')
+        raise NotImplementedError(
+            f"\"histogram_cpu\" not implemented for '{input.dtype.scalar_type}'; use x.float()"
+        )
     if bins <= 0:
         raise RuntimeError(f"torch.histc: bins must be > 0, but got {bins}")
     if input.is_meta:
@@ -125,7 +129,9 @@ def _histogram(
     density: bool,
 ) -> tuple[Tensor, list[Tensor]]:
     if input.dtype not in (dtypes.float32, dtypes.float64):
-        raise NotImplementedError(f'"{name}" not implemented for {input.dtype.name}; use x.float()')
+        raise NotImplementedError(
+            f"\"{name}\" not implemented for '{input.dtype.scalar_type}'; use x.float()"
+        )
     if range is not None and isinstance(bins[0], Tensor):
         raise TypeError(f"{name}() received an invalid combination of arguments: edges of bins, and a range")
     for given in bins:

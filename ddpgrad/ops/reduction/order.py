@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ...backend import dtype as dtypes
 from ...core.tensor import Tensor
 from ..dispatch.declare import op, primitive
 from ..dispatch.samples import calls
@@ -23,7 +24,9 @@ def _values_rule(F: Any, g: Any, input_shape: Any, dim: int, keepdim: bool, plac
 
 def _require_order(name: str, array: Any) -> None:
     if array.dtype.kind == "c":
-        raise NotImplementedError(f"{name}: not implemented for {array.dtype}: complex numbers have no order")
+        raise NotImplementedError(
+            f"{name}: not implemented for '{dtypes.of(array.dtype).scalar_type}': complex numbers have no order"
+        )
 
 
 def found_by(name: str, find: Callable[..., Any], reference: Callable[..., Any], *options: Any) -> Any:

@@ -86,7 +86,7 @@ def require_order(name: str, input: Tensor) -> None:
     """`NotImplementedError` for complex numbers, which have no order."""
     if input._array.dtype.kind == "c":
         raise NotImplementedError(
-            f"{name}(): not implemented for {input.dtype.name}: complex numbers have no order"
+            f"{name}(): not implemented for '{input.dtype.scalar_type}': complex numbers have no order"
         )
 
 

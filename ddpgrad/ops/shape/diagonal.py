@@ -83,7 +83,7 @@ def _indices(name: str, find: Any) -> Any:
             raise RuntimeError(f"{name}(): row and col must be non-negative, got row={row}, col={col}")
         kind = dtypes.of(dtype or dtypes.int64)
         if kind.name not in ("int32", "int64"):
-            raise RuntimeError(f'"{name}" not implemented for {kind.name}; use int32 or int64')
+            raise RuntimeError(f"\"{name}\" not implemented for '{kind.scalar_type}'; use int32 or int64")
         first, end = find(row, col, offset)
         return finish(_places(first, end, kind.numpy), device)
 

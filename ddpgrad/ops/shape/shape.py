@@ -41,6 +41,9 @@ def infer_size(name: str, shape: Sequence[Any], input: Tensor) -> tuple[int, ...
             f"{name}(): cannot reshape tensor of 0 elements into shape {list(sizes)} because the unspecified dimension "
             "size -1 can be any value and is ambiguous"
         )
+    for i, n in enumerate(sizes):
+        if n < -1:
+            raise RuntimeError(f"{name}(): invalid shape dimension {n} at index {i} of shape {list(sizes)}")
     raise RuntimeError(f"{name}(): shape '{list(sizes)}' is invalid for input of size {total}")
 
 

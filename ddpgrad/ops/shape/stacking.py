@@ -238,8 +238,10 @@ def broadcast_shapes(*shapes: Any) -> Size:
     try:
         return new_size(Size, np.broadcast_shapes(*sizes))
     except ValueError:
+        hint = broadcast_hint(*sizes)
         raise RuntimeError(
-            f"Shape mismatch: objects cannot be broadcast to a single shape: {', '.join(str(list(s)) for s in sizes)}"
+            f"Shape mismatch: objects cannot be broadcast to a single shape: {', '.join(str(list(s)) for s in sizes)}. "
+            f"{hint}"
         ) from None
 
 
