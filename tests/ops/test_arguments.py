@@ -281,6 +281,27 @@ def test_losses_of_torch_take_their_reduction_as_a_number_after_the_other_argume
         by_number(getattr(torch, name), 3)
 
 
+ATEN_LOSSES = {
+    "cross_entropy_loss": (F.cross_entropy, (signs, pair), (None,)),
+    "l1_loss": (F.l1_loss, (signs, likely), ()),
+    "mse_loss": (F.mse_loss, (signs, likely), ()),
+    "multi_margin_loss": (F.multi_margin_loss, (signs, pair), (1, 1.0, None)),
+    "multilabel_margin_loss": (F.multilabel_margin_loss, (likely, pair.new_tensor([[0, 1, -1]] * 2)), ()),
+    "nll_loss": (F.nll_loss, (signs, pair), (None,)),
+    "soft_margin_loss": (F.soft_margin_loss, (likely, signs), ()),
+}
+
+
+@pytest.mark.parametrize("name", ATEN_LOSSES)
+def test_losses_of_aten_take_their_reduction_as_a_number(name):
+    function, tensors, others = ATEN_LOSSES[name]
+    op = getattr(torch.ops.aten, name)
+    for number, reduction in enumerate(("none", "mean", "sum")):
+        expected = function(*tensors, reduction=reduction)
+        assert torch.equal(op(*tensors, *others, number), expected)
+        assert torch.equal(op(*tensors, reduction=number), expected)
+
+
 def test_dtypes_by_the_names_of_arguments():
     assert torch.promote_types(type1=torch.int8, type2=torch.float32) is torch.float32
     assert torch.result_type(tensor=pair, other=1.0) is torch.float32

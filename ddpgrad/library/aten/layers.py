@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from importlib import import_module
+from inspect import Parameter, Signature
 from typing import Any
 
 from ...core.tensor import Tensor
@@ -151,30 +152,51 @@ def nll_loss_forward(
     return loss, (weight[target * counted] * counted).sum().detach()
 
 
-def _loss(name: str) -> Callable[..., Any]:
-    def loss(self: Tensor, target: Tensor, *options: Any) -> Tensor:
-        """options: those of PyTorch's, of which the last is the reduction, or for some a parameter after it."""
-        call = getattr(functional(), name)
-        if name.startswith("binary_cross_entropy"):
-            names = (
-                ("weight", "pos_weight", "reduction") if name.endswith("logits") else ("weight", "reduction")
-            )
-        else:
-            names = ("reduction", {"huber_loss": "delta", "smooth_l1_loss": "beta"}.get(name, "beta"))
-        given = dict(zip(names, options, strict=False))
-        return call(self, target, **given | {"reduction": _REDUCTIONS[given.get("reduction", 1)]})
+def _loss(function: str, names: Sequence[str]) -> Callable[..., Any]:
+    parameters = [
+        Parameter(n, Parameter.POSITIONAL_OR_KEYWORD, annotation=Tensor) for n in ("self", "target")
+    ]
+    for name in names:
+        kind, default = _OPTIONS[name]
+        parameters.append(Parameter(name, Parameter.POSITIONAL_OR_KEYWORD, annotation=kind, default=default))
+    signature = Signature(parameters)
 
+    def loss(*args: Any, **kwargs: Any) -> Tensor:
+        given = signature.bind(*args, **kwargs).arguments
+        reduction = _REDUCTIONS[given.pop("reduction", 1)]
+        return getattr(functional(), function)(
+            given.pop("self"), given.pop("target"), **given, reduction=reduction
+        )
+
+    loss.__signature__ = signature.replace(return_annotation=Tensor)
     return loss
 
 
-_LOSSES = (
-    "mse_loss",
-    "smooth_l1_loss",
-    "huber_loss",
-    "binary_cross_entropy",
-    "binary_cross_entropy_with_logits",
-)
-OWN |= {name: _loss(name) for name in _LOSSES}
+_OPTIONS: dict[str, tuple[Any, Any]] = {
+    "beta": (float, 1.0), "delta": (float, 1.0), "ignore_index": (int, -100), "label_smoothing": (float, 0.0),
+    "margin": (float, 1.0), "p": (float, 1), "reduction": (int, 1), "weight": (Tensor | None, None),
+}  # fmt: skip
+_LOSSES = {
+    "binary_cross_entropy": "weight reduction",
+    "cross_entropy_loss": "weight reduction ignore_index label_smoothing",
+    "huber_loss": "reduction delta",
+    "l1_loss": "reduction",
+    "mse_loss": "reduction",
+    "multi_margin_loss": "p margin weight reduction",
+    "multilabel_margin_loss": "reduction",
+    "nll_loss": "weight reduction ignore_index",
+    "nll_loss2d": "weight reduction ignore_index",
+    "nll_loss_nd": "weight reduction ignore_index",
+    "smooth_l1_loss": "reduction beta",
+    "soft_margin_loss": "reduction",
+}
+"""What each takes after the input and the target, in PyTorch's order; the reduction is a number."""
+_OTHERWISE_CALLED = {
+    "cross_entropy_loss": "cross_entropy",
+    "nll_loss2d": "nll_loss",
+    "nll_loss_nd": "nll_loss",
+}
+OWN |= {name: _loss(_OTHERWISE_CALLED.get(name, name), rest.split()) for name, rest in _LOSSES.items()}
 
 
 @own
