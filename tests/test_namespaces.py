@@ -251,6 +251,18 @@ def test_what_libraries_take_from_files_of_pytorch():
     from ddpgrad.distributed._tensor.device_mesh import DeviceMesh
 
     assert DeviceMesh is torch.distributed.DeviceMesh
+    assert torch._C._get_accelerator() == (torch.accelerator.current_accelerator() or torch.device("cpu"))
+    assert torch._utils._element_size(torch.float64) == 8
+    assert torch.utils._pytree._is_leaf(1) and not torch.utils._pytree._is_leaf([1])
+    for shape in ((), (2, 3)):
+        sizes = torch._shape_as_tensor(torch.ones(shape))
+        assert sizes.dtype is torch.int64 and sizes.tolist() == list(shape)
+    with pytest.raises(LookupError, match=r"^mine$"):
+        torch._check_with(LookupError, False, lambda: "mine")
+    weight = torch.ones(2, 2, requires_grad=True)
+    assert torch.nn.init._no_grad_fill_(weight, 3.0) is weight and weight.sum().item() == 12
+    with torch._tensor_str.printoptions(precision=1):
+        assert str(torch.tensor([0.25])) == "tensor([0.2])"
 
 
 def test_nothing_warns_at_import():

@@ -21,6 +21,7 @@ from ..core.tensor import Tensor
 from ..nn.modules import conversion
 from ..random.generator import Generator
 from . import absent
+from .accelerator import current_accelerator
 from .aliases import ROOT
 
 __path__: list[str] = []  # absent modules are found below
@@ -33,6 +34,11 @@ def __getattr__(name: str) -> Any:
         return _switch
     package = sys.modules[ROOT]
     return getattr(package, name) if name in package._homes else _below(name)
+
+
+def _get_accelerator() -> devices.Device:
+    """The kind of GPU, without an index; the CPU without one."""
+    return current_accelerator() or devices.CPU
 
 
 def _switch(*args: Any) -> bool:

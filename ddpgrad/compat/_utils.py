@@ -9,6 +9,7 @@ from types import ModuleType
 from typing import Any, NoReturn
 
 from .. import cuda
+from ..backend.dtype import DType
 from ..core.face import below
 from ..core.tensor import Tensor
 from ..files.torch_names import LANGUAGE
@@ -45,6 +46,11 @@ def _take_tensors(tensors: Sequence[Tensor], size_limit: int) -> Iterator[list[T
             group, size = [], 0
         groups[tensor.dtype] = ([*group, tensor], size + bytes)
     yield from (group for group, _ in groups.values() if group)
+
+
+def _element_size(dtype: DType) -> int:
+    """The bytes of one element."""
+    return dtype.itemsize
 
 
 def _get_available_device_type() -> str | None:

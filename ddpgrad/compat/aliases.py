@@ -143,7 +143,7 @@ PAGES = {
     "distributed.constants": "from ..distributed.backends import default_pg_timeout",
     "_custom_ops": "",
     "_library.infer_schema": "from ..library.schema import infer_schema",
-    "_tensor_str": "from ..core.printing import PRINT_OPTS, _add_suffixes, _tensor_str, set_printoptions",
+    "_tensor_str": "from ..core.printing import PRINT_OPTS, _add_suffixes, _tensor_str, printoptions, set_printoptions",
     "_ops": "from ..library.aten import Aten as _OpNamespace, OpOverload, OpOverloadPacket\nfrom ..compat.absent import HigherOrderOperator",
     "distributed.distributed_c10d": "from ..distributed import *\n"
     "from ..distributed.process_group import GroupMember, default_group as _get_default_group, "

@@ -6,7 +6,10 @@ import math
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import numpy as np
+
 from ..core.overrides import overridable
+from ..core.tensor import Tensor, wrap
 
 Message = Callable[[], Any] | None
 
@@ -24,7 +27,14 @@ def _assert_async(condition: Any, message: str | None = None) -> None:
         raise RuntimeError(message or "Expected Tensor with single nonzero value, but got zero")
 
 
+@overridable
+def _shape_as_tensor(self: Tensor) -> Tensor:
+    """The sizes of a tensor, int64 on the CPU."""
+    return wrap(np.array(tuple(self.shape), np.int64))
+
+
 def _check_with(error: type[Exception], cond: Any, message: Message) -> None:
+    """`error`(message()) unless `cond`."""
     if not cond:
         raise error(
             "a check of the program failed: expected cond to be True, but got False"

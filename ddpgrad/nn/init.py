@@ -278,4 +278,7 @@ uniform, normal, constant, eye, dirac = map(_deprecated, (uniform_, normal_, con
 xavier_uniform, xavier_normal = map(_deprecated, (xavier_uniform_, xavier_normal_))
 kaiming_uniform, kaiming_normal = map(_deprecated, (kaiming_uniform_, kaiming_normal_))
 orthogonal, sparse = map(_deprecated, (orthogonal_, sparse_))
-_calculate_fan_in_and_fan_out = fans  # what programs call, though PyTorch means it to be private
+# What programs call, though PyTorch means it to be private.
+_calculate_fan_in_and_fan_out = fans
+_no_grad_uniform_, _no_grad_normal_, _no_grad_trunc_normal_ = uniform_, normal_, trunc_normal_
+_no_grad_fill_, _no_grad_zero_ = constant_, zeros_

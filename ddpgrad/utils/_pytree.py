@@ -50,6 +50,9 @@ def tree_is_leaf(tree: PyTree, is_leaf: IsLeaf = None) -> bool:
     return _stops(tree, is_leaf)
 
 
+_is_leaf = tree_is_leaf  # as older programs call it
+
+
 _DICTS = {dict, OrderedDict, defaultdict}  # they may stand for one another
 
 
