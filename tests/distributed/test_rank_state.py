@@ -133,10 +133,16 @@ def test_module_level_containers_are_known():
 def test_ranks_leave_nothing_behind():
     dist.simulate(train, 3)
     gc.collect()  # what other tests left
-    before = {name: len(value) for name, value in containers().items()}  # type: ignore[arg-type]
+    before = sizes()
     dist.simulate(train, 3)
     gc.collect()
-    assert {name: len(value) for name, value in containers().items()} == before  # type: ignore[arg-type]
+    assert sizes() == before
+
+
+def sizes() -> dict[str, int]:
+    """Of all containers but those that a kernel enters when its turn to be compiled has come."""
+    kernels = ("backend.cpu.kernel_cache.", "backend.cpu.element_loops.")
+    return {name: len(value) for name, value in containers().items() if not name.startswith(kernels)}  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("only_rank", [None, 0, 2])
