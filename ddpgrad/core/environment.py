@@ -292,7 +292,7 @@ def numba_enabled() -> bool:
 
 def mkl_enabled() -> bool:
     """False when the user wants no products by MKL."""
-    return os.environ.get("DDPGRAD_MKL") != "0"
+    return _integer("DDPGRAD_MKL", "1") != 0
 
 
 def distributed_debug() -> str:

@@ -101,7 +101,8 @@ def test_misspelt_variables_are_told_of(ddprun):
 
 
 @pytest.mark.parametrize(
-    "name", ["DDPGRAD_NUMBA", "DDPGRAD_VERIFY", "DDPGRAD_CHECK_REPLICAS", "DDPGRAD_TRANSPORT"]
+    "name",
+    ["DDPGRAD_NUMBA", "DDPGRAD_MKL", "DDPGRAD_VERIFY", "DDPGRAD_CHECK_REPLICAS", "DDPGRAD_TRANSPORT"],
 )
 @pytest.mark.parametrize("text", ["-1", "maybe"])
 def test_a_variable_that_means_nothing_is_named(ddprun, name, text):
