@@ -236,10 +236,10 @@ class Generator(Variates):
         if count < BLOCK or not in_blocks:
             values = [scaled(value, std, mean) for value in self._single_normals(count)]
             return np.array(values, dtype=np.float64).astype(kind).reshape(shape)
-        if kind == np.float32 and _compiled("normal", count) is not None:
+        if kind == np.float32:
             values = np.empty(shape, kind)
-            self._fill("normal", values.reshape(-1), np.float32(mean), np.float32(std))
-            return values
+            if self._fill("normal", values.reshape(-1), np.float32(mean), np.float32(std)):
+                return values
         whole, rest = divmod(count, BLOCK)
         # PyTorch fills the array with uniform draws, transforms its whole blocks, and draws the last
         # 16 elements again when some are left over. For two-byte types it never draws the left-over.

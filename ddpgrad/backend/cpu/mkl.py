@@ -22,10 +22,8 @@ from ..dtype import bfloat16
 
 Array = np.ndarray[Any, Any]
 
-LEAST = (
-    1 << 22
-)  # multiplications of a product in float32 or float64, below which the call costs what is gained
-LEAST_OF_HALVES = 1 << 18  # in bfloat16
+# Multiplications of a product, below which the call costs what is gained: in float32 or float64, and in bfloat16.
+LEAST, LEAST_OF_HALVES = 1 << 22, 1 << 18
 _FEW = 16  # rows, columns or terms, below which a product is no product of blocks
 
 _BY_ROWS, _PLAIN, _TURNED = 101, 111, 112  # of CBLAS

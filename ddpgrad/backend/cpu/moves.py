@@ -38,26 +38,37 @@ def overwrite(out: Array, value: Any) -> None:
 
 
 def _overwrite_part(out: Array, source: Array, first: int, end: int) -> None:
-    if not is_turned(source[first:end], out[first:end]):
-        out[first:end] = source[first:end]
+    source, out = source[first:end], out[first:end]
+    columns = turned(source) if _is_plain(out) and out.flags.c_contiguous else None
+    if columns is None:
+        out[...] = source
+    else:
+        turn_back(columns, out)
 
 
-def is_turned(source: Array, out: Array) -> bool:
-    """Copy float32 matrices whose memory runs along their columns to `out`, in the order of the dimensions; False for others."""
-    if not (source.dtype.char == out.dtype.char == "f" and out.flags.c_contiguous):
-        return False
-    if not (source.dtype.isnative and out.dtype.isnative and source.flags.aligned and out.flags.aligned):
-        return False
-    sizes, steps = _merged(source)
+def turned(x: Array) -> Array | None:
+    """float32 matrices whose memory runs along their columns, as (*, columns, rows); None for others."""
+    if not _is_plain(x):
+        return None
+    sizes, steps = _merged(x)
     if len(sizes) not in (2, 3) or steps[-2] != 4 or min(steps) <= 0 or min(sizes[-2:]) < _SIDE:
-        return False
-    from .order import turn
-
+        return None
     if len(sizes) == 2:
         sizes, steps = [1, *sizes], [0, *steps]
     shape, strides = (sizes[0], sizes[2], sizes[1]), (steps[0], steps[2], 4)
-    turn(np.lib.stride_tricks.as_strided(source, shape, strides), out.reshape(sizes))
-    return True
+    return np.lib.stride_tricks.as_strided(x, shape, strides)
+
+
+def turn_back(columns: Array, out: Array) -> None:
+    """Copy what `turned` gave to `out`, which lies in the order of the dimensions."""
+    from .order import turn
+
+    count, wide, high = columns.shape
+    turn(columns, out.reshape(count, high, wide))
+
+
+def _is_plain(x: Array) -> bool:
+    return x.dtype.char == "f" and x.dtype.isnative and x.flags.aligned
 
 
 def _merged(x: Array) -> tuple[list[int], list[int]]:

@@ -76,7 +76,10 @@ def to_contiguous(input: np.ndarray) -> np.ndarray:
     """A copy in the order of the dimensions of float32 matrices whose memory runs along their columns."""
     if input.size < _MANY or input.dtype.char != "f":
         return NotImplemented
-    from .moves import is_turned
+    from .moves import turn_back, turned
 
+    if (columns := turned(input)) is None:
+        return NotImplemented
     out = np.empty(input.shape, np.float32)
-    return out if is_turned(input, out) else NotImplemented
+    turn_back(columns, out)
+    return out

@@ -28,6 +28,10 @@ _PADE = [
 ]  # fmt: skip
 _PADE_RADIUS = 5.371920351148152
 
+# What PyTorch says of infinities and NaN.
+_OF_EIG = "torch.linalg.eig: input tensor should not contain infs or NaNs."
+_OF_SVD = "linalg.svd: The algorithm failed to converge because the input matrix contained non-finite values."
+
 
 def linear_algebra(xp: ModuleType) -> dict[str, Any]:
     library = xp.linalg
@@ -39,14 +43,10 @@ def linear_algebra(xp: ModuleType) -> dict[str, Any]:
         with import_module("cupyx").errstate(linalg="raise"):
             return function(*args, **options)
 
-    def finite(A: Array, of_eig: bool = False) -> Array:
+    def finite(A: Array, said: str = _OF_SVD) -> Array:
         """A; `LinAlgError` for infinities and NaN on the host, where LAPACK's divide and conquer may never end with them."""
         if xp is np and not np.isfinite(A).all():
-            if of_eig:
-                raise np.linalg.LinAlgError("torch.linalg.eig: input tensor should not contain infs or NaNs.")
-            raise np.linalg.LinAlgError(
-                "linalg.svd: The algorithm failed to converge because the input matrix contained non-finite values."
-            )
+            raise np.linalg.LinAlgError(said)
         return A
 
     def or_nan(function: Callable[..., Array], *arrays: Array) -> Array:
@@ -110,14 +110,13 @@ def linear_algebra(xp: ModuleType) -> dict[str, Any]:
 
     def eig(A: Array) -> tuple[Array, Array]:
         # Real where all eigenvalues of a batch happen to be; ours are always complex.
-        values, vectors = library.eig(finite(A, of_eig=True))
+        values, vectors = library.eig(finite(A, _OF_EIG))
         dtype = np.result_type(A.dtype, np.complex64)
         return values.astype(dtype, copy=False), vectors.astype(dtype, copy=False)
 
     def eigvals(A: Array) -> Array:
-        return library.eigvals(finite(A, of_eig=True)).astype(
-            np.result_type(A.dtype, np.complex64), copy=False
-        )
+        values = library.eigvals(finite(A, _OF_EIG))
+        return values.astype(np.result_type(A.dtype, np.complex64), copy=False)
 
     def det(A: Array) -> Array:
         return library.det(A)
