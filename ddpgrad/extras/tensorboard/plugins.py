@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ...core.tensor import Tensor
+from ...ops.creation.data import elements_of
 from .event_file import block, integer, single
 
 _FLOAT, _STRING = 1, 7  # TensorFlow's numbers of types
@@ -23,11 +23,6 @@ _TYPES = {"float32": 1, "float64": 2, "int32": 3, "uint8": 4, "int16": 5, "int8"
           "complex128": 18, "float16": 19}  # fmt: skip
 _MOST_THRESHOLDS = 127
 _LEAST = 1e-7  # a count, where one is divided by
-
-
-def as_array(value: Any) -> np.ndarray:
-    """The elements of a tensor, an array or a list, on the host."""
-    return value.numpy(force=True) if isinstance(value, Tensor) else np.asarray(value)
 
 
 class PluginWriter:
@@ -52,9 +47,9 @@ class PluginWriter:
         walltime: float | None = None,
     ) -> None:
         """Precision over recall. labels: 0 or 1 for each sample; predictions: the probability of 1; at most 127 thresholds."""
-        truth, guess = as_array(labels).astype(np.float64), as_array(predictions)
+        truth, guess = elements_of(labels).astype(np.float64), elements_of(predictions)
         count = min(num_thresholds, _MOST_THRESHOLDS)
-        weight = 1.0 if weights is None else as_array(weights)
+        weight = 1.0 if weights is None else elements_of(weights)
         places = np.floor(guess * (count - 1)).astype(np.int32)
 
         def at_least(amounts: Any) -> np.ndarray:
@@ -88,7 +83,7 @@ class PluginWriter:
         rows = (
             true_positive_counts, false_positive_counts, true_negative_counts, false_negative_counts, precision, recall,
         )  # fmt: skip
-        stacked = np.stack([as_array(row) for row in rows])
+        stacked = np.stack([elements_of(row) for row in rows])
         self._curve(tag, stacked, min(num_thresholds, _MOST_THRESHOLDS), global_step, walltime)
 
     def _curve(
@@ -136,7 +131,7 @@ class PluginWriter:
         walltime: float | None = None,
     ) -> None:
         """A sound of one channel: numbers between -1 and 1, which others are cut to."""
-        wave_form = as_array(snd_tensor).squeeze()
+        wave_form = elements_of(snd_tensor).squeeze()
         if wave_form.ndim != 1:
             raise AssertionError(f"input tensor should be 1 dimensional, got {list(wave_form.shape)}")
         samples = (np.clip(wave_form, -1, 1) * np.iinfo(np.int16).max).astype("<i2")
@@ -154,7 +149,7 @@ class PluginWriter:
         self, tag: str, tensor: Any, global_step: int | None = None, walltime: float | None = None
     ) -> None:
         """All elements of a tensor; ValueError for a type that TensorFlow does not have."""
-        array = as_array(tensor)
+        array = elements_of(tensor)
         if array.dtype.name not in _TYPES:
             raise ValueError(f"{tag} has unsupported tensor dtype {array.dtype}")
         self._add(tag, _plugin("tensor", b"") + block(8, _tensor(array)), global_step, walltime)
@@ -172,7 +167,7 @@ class PluginWriter:
 
         label_img: (N, C, H, W), between 0 and 1.
         """
-        points = as_array(mat)
+        points = elements_of(mat)
         if points.ndim != 2:
             raise AssertionError("mat should be 2D, where mat.size(0) is the number of data points")
         step = str(global_step or 0).zfill(5)
@@ -189,7 +184,7 @@ class PluginWriter:
             (folder / "metadata.tsv").write_text("\n".join(rows) + "\n")
             lines.append(f'metadata_path: "{place}/metadata.tsv"')
         if label_img is not None:
-            pictures = as_array(label_img)
+            pictures = elements_of(label_img)
             if len(pictures) != len(points):
                 raise AssertionError("#images should equal with #data points")
             _sprite(pictures).save(folder / "sprite.png")

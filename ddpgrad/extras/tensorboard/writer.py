@@ -15,8 +15,9 @@ import numpy as np
 
 from ...compat.settings import say_once
 from ...core.missing import nearest
+from ...ops.creation.data import elements_of
 from .event_file import EventFile, block, double, doubles, integer, single
-from .plugins import PluginWriter, as_array
+from .plugins import PluginWriter
 from .summary import hparams
 
 _TEXT, _STRING = "text", 7  # TensorBoard's plugin for texts; TensorFlow's number of the type string
@@ -61,7 +62,7 @@ class SummaryWriter(PluginWriter):
         if isinstance(scalar_value, (list, tuple, dict)) or scalar_value is None:
             kind = type(scalar_value).__name__
             raise NotImplementedError(f"add_scalar: got a {kind}, expected a number, an array or a tensor")
-        number = as_array(scalar_value)
+        number = elements_of(scalar_value)
         if number.size != 1:
             raise AssertionError(
                 f"add_scalar: scalar should be 0D, got an array of shape {list(number.shape)}"
@@ -78,7 +79,7 @@ class SummaryWriter(PluginWriter):
         """Numbers of several curves on one chart; each has an event file in a folder of its own."""
         for tag, value in tag_scalar_dict.items():
             place = str(Path(self.log_dir, f"{main_tag.replace('/', '_')}_{tag}"))
-            content = single(2, float(as_array(value).reshape(())))
+            content = single(2, float(elements_of(value).reshape(())))
             self._add(main_tag, content, global_step, walltime, place)
 
     def add_histogram(
@@ -94,7 +95,7 @@ class SummaryWriter(PluginWriter):
 
         bins: their number or edges, or NumPy's name of a rule. max_bins: neighbours are joined where there are more.
         """
-        data = as_array(values).astype(np.float64).reshape(-1)
+        data = elements_of(values).astype(np.float64).reshape(-1)
         if not data.size:
             raise ValueError("add_histogram: the input has no element.")
         edges = _DEFAULT_EDGES if isinstance(bins, str) and bins == "tensorflow" else bins
@@ -142,7 +143,7 @@ class SummaryWriter(PluginWriter):
     ) -> None:
         """An image of bytes, or of floats in 0 … 1. Needs Pillow."""
         axes = dataformats.upper()
-        pixels = as_array(img_tensor)
+        pixels = elements_of(img_tensor)
         if sorted(axes) not in (["C", "H", "W"], ["H", "W"]) or pixels.ndim != len(axes):
             raise ValueError(
                 f"add_image: an image of shape {pixels.shape} is not of the form {dataformats!r}"
@@ -162,7 +163,7 @@ class SummaryWriter(PluginWriter):
         axes = dataformats.upper()
         if sorted(axes) != ["C", "H", "N", "W"]:
             raise ValueError(f"add_images: the form is some order of NCHW, not {dataformats!r}")
-        picture = _grid(as_array(img_tensor).transpose([axes.index(axis) for axis in "NHWC"]))
+        picture = _grid(elements_of(img_tensor).transpose([axes.index(axis) for axis in "NHWC"]))
         self._add(tag, block(4, _picture(picture)), global_step, walltime)
 
     def add_video(
@@ -174,7 +175,7 @@ class SummaryWriter(PluginWriter):
         walltime: float | None = None,
     ) -> None:
         """Videos (N, T, C, H, W) of one size side by side, bytes or floats in 0 … 1, as a moving GIF. Needs Pillow."""
-        frames = as_array(vid_tensor)
+        frames = elements_of(vid_tensor)
         if frames.ndim != 5:
             raise ValueError(f"add_video: a video has the form (N, T, C, H, W), not {list(frames.shape)}")
         pictures = [_grid(frame.transpose(0, 2, 3, 1)) for frame in frames.swapaxes(0, 1)]

@@ -13,7 +13,9 @@ from .names import listed
 from .nodes import gradients
 from .owned import OWN, ROOT, functional, own
 
-_REDUCTIONS = ("none", "mean", "sum")
+
+def _reduction(number: int) -> str:
+    return import_module(f"{ROOT}.nn.functional.reduction").named(number)
 
 
 @own
@@ -144,7 +146,7 @@ def nll_loss_forward(
     self: Tensor, target: Tensor, weight: Tensor | None, reduction: int, ignore_index: int
 ) -> Any:
     loss = functional().nll_loss(
-        self, target, weight, ignore_index=ignore_index, reduction=_REDUCTIONS[reduction]
+        self, target, weight, ignore_index=ignore_index, reduction=_reduction(reduction)
     )
     counted = target != ignore_index
     if weight is None:
@@ -163,7 +165,7 @@ def _loss(function: str, names: Sequence[str]) -> Callable[..., Any]:
 
     def loss(*args: Any, **kwargs: Any) -> Tensor:
         given = signature.bind(*args, **kwargs).arguments
-        reduction = _REDUCTIONS[given.pop("reduction", 1)]
+        reduction = _reduction(given.pop("reduction", 1))
         return getattr(functional(), function)(
             given.pop("self"), given.pop("target"), **given, reduction=reduction
         )

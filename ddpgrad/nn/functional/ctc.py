@@ -12,6 +12,7 @@ import numpy as np
 from ... import Tensor, from_numpy, mean, reshape
 from ...autograd.function import Function, once_differentiable
 from ...backend.registry import backend_of, register_body
+from ...ops.creation.data import elements_of
 from .reduction import chosen, reduced
 
 Array = np.ndarray[Any, Any]
@@ -66,7 +67,7 @@ def ctc_loss(
 
 
 def _lengths(lengths: Any, count: int, name: str) -> Array:
-    array = Tensor.numpy(lengths, force=True) if isinstance(lengths, Tensor) else np.asarray(lengths)
+    array = elements_of(lengths)
     if array.dtype.kind not in "iu":
         raise RuntimeError(f"{name} must be integral")
     array = array.reshape(-1).astype(np.int64)

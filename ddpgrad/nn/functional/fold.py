@@ -60,8 +60,8 @@ def _options(*values: Any) -> tuple[Ints, ...]:
         per_dimension(v, 2, name) for v, name in zip(values, names, strict=True)
     )
     for name, value in zip(names, (kernel, dilation, padding, stride), strict=True):
-        if min(value) < (name != "padding"):
-            words = "non-negative" if name == "padding" else "greater than zero"
+        least, words = (0, "non-negative") if name == "padding" else (1, "greater than zero")
+        if min(value) < least:
             raise RuntimeError(f"{name.replace('_', ' ')} should be {words}, but got {value}")
     return kernel, dilation, padding, stride
 

@@ -61,15 +61,13 @@ def interpolate(
         )
     if mode not in _DIMS:
         raise NotImplementedError(f"interpolate(): unknown mode {mode!r}; known are {', '.join(_DIMS)}")
-    if not 1 <= dims <= 3 or _DIMS[mode] not in (None, dims):
-        if mode in _DIMS and 1 <= dims <= 3:
-            raise NotImplementedError(
-                f"Got {input.ndim}D input, but {mode} mode needs {2 + (_DIMS[mode] or 0)}D input"
-            )
+    if not 1 <= dims <= 3:
         raise NotImplementedError(
             f"Input Error: Only 3D, 4D and 5D input Tensors supported (got {input.ndim}D) for the modes: nearest | "
             f"linear | bilinear | bicubic | trilinear | area | nearest-exact (got {mode})"
         )
+    if (taken := _DIMS[mode]) not in (None, dims):
+        raise NotImplementedError(f"Got {input.ndim}D input, but {mode} mode needs {2 + taken}D input")
     if mode == "lanczos" and (align_corners or not antialias):
         raise ValueError("Lanczos mode requires antialias=True and does not support align_corners=True")
     if not all(input.shape[1:]):

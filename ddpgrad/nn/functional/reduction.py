@@ -27,6 +27,17 @@ def chosen(reduction: str, size_average: bool | None = None, reduce: bool | None
     return reduction
 
 
+def named(reduction: int | str) -> str:
+    """The name of a reduction, which losses of `torch` and of `torch.ops.aten` take as a number: 0 none, 1 mean, 2 sum."""
+    if isinstance(reduction, str):
+        return reduction
+    if reduction not in range(len(KNOWN)):
+        raise ValueError(
+            f"{reduction} is not a valid value for reduction; expected 0 (none), 1 (mean) or 2 (sum)"
+        )
+    return KNOWN[reduction]
+
+
 def reduced(losses: Tensor, reduction: str, *saved: Tensor | None) -> Tensor:
     """The mean or the sum of all elements, or the elements themselves.
 

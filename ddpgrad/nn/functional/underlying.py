@@ -12,7 +12,7 @@ from ...ops.layers.dropout import dropout as with_flags
 from .. import functional as F
 from . import dropouts, normalization
 from .embedding import embedding as of_rows
-from .reduction import KNOWN, reduced
+from .reduction import named, reduced
 
 
 @overridable
@@ -141,17 +141,6 @@ def _int_mm(self: Tensor, mat2: Tensor, *, out: Tensor | None = None) -> Tensor:
     return out.resize_(result.shape).copy_(result)
 
 
-def _named(reduction: int | str) -> str:
-    """The name of a reduction, which losses of `torch` take as a number: 0 none, 1 mean, 2 sum."""
-    if isinstance(reduction, str):
-        return reduction
-    if reduction not in range(len(KNOWN)):
-        raise ValueError(
-            f"{reduction} is not a valid value for reduction; expected 0 (none), 1 (mean) or 2 (sum)"
-        )
-    return KNOWN[reduction]
-
-
 @overridable
 def binary_cross_entropy_with_logits(
     input: Tensor,
@@ -162,7 +151,7 @@ def binary_cross_entropy_with_logits(
 ) -> Tensor:
     """`nn.functional.binary_cross_entropy_with_logits`, with the reduction as a number."""
     return F.binary_cross_entropy_with_logits(
-        input, target, weight, reduction=_named(reduction), pos_weight=pos_weight
+        input, target, weight, reduction=named(reduction), pos_weight=pos_weight
     )
 
 
@@ -171,7 +160,7 @@ def cosine_embedding_loss(
     input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, reduction: int | str = 1
 ) -> Tensor:
     """`nn.functional.cosine_embedding_loss`, with the reduction as a number."""
-    return F.cosine_embedding_loss(input1, input2, target, margin, reduction=_named(reduction))
+    return F.cosine_embedding_loss(input1, input2, target, margin, reduction=named(reduction))
 
 
 @overridable
@@ -186,7 +175,7 @@ def ctc_loss(
 ) -> Tensor:
     """`nn.functional.ctc_loss`, with the reduction as a number."""
     return F.ctc_loss(
-        log_probs, targets, input_lengths, target_lengths, blank, _named(reduction), zero_infinity
+        log_probs, targets, input_lengths, target_lengths, blank, named(reduction), zero_infinity
     )
 
 
@@ -195,13 +184,13 @@ def hinge_embedding_loss(
     input: Tensor, target: Tensor, margin: float = 1.0, reduction: int | str = 1
 ) -> Tensor:
     """`nn.functional.hinge_embedding_loss`, with the reduction as a number."""
-    return F.hinge_embedding_loss(input, target, margin, reduction=_named(reduction))
+    return F.hinge_embedding_loss(input, target, margin, reduction=named(reduction))
 
 
 @overridable
 def kl_div(input: Tensor, target: Tensor, reduction: int | str = 1, *, log_target: bool = False) -> Tensor:
     """`nn.functional.kl_div`, with the reduction as a number; it does not warn of the mean."""
-    return reduced(F.kl_div(input, target, reduction="none", log_target=log_target), _named(reduction))
+    return reduced(F.kl_div(input, target, reduction="none", log_target=log_target), named(reduction))
 
 
 @overridable
@@ -209,7 +198,7 @@ def margin_ranking_loss(
     input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, reduction: int | str = 1
 ) -> Tensor:
     """`nn.functional.margin_ranking_loss`, with the reduction as a number."""
-    return F.margin_ranking_loss(input1, input2, target, margin, reduction=_named(reduction))
+    return F.margin_ranking_loss(input1, input2, target, margin, reduction=named(reduction))
 
 
 @overridable
@@ -217,7 +206,7 @@ def poisson_nll_loss(
     input: Tensor, target: Tensor, log_input: bool, full: bool, eps: float, reduction: int | str
 ) -> Tensor:
     """`nn.functional.poisson_nll_loss`, without defaults and with the reduction as a number."""
-    return F.poisson_nll_loss(input, target, log_input, full, eps=eps, reduction=_named(reduction))
+    return F.poisson_nll_loss(input, target, log_input, full, eps=eps, reduction=named(reduction))
 
 
 @overridable
@@ -232,6 +221,4 @@ def triplet_margin_loss(
     reduction: int | str = 1,
 ) -> Tensor:
     """`nn.functional.triplet_margin_loss`, with the reduction as a number."""
-    return F.triplet_margin_loss(
-        anchor, positive, negative, margin, p, eps, swap, reduction=_named(reduction)
-    )
+    return F.triplet_margin_loss(anchor, positive, negative, margin, p, eps, swap, reduction=named(reduction))

@@ -71,18 +71,22 @@ class Tree:
             self.register_parameter(name, value)
         elif name in own.get(PARAMETERS, ()):
             if value is not None:
-                raise TypeError(_wrong_kind(value, "parameter", name, "torch.nn.Parameter or None expected"))
+                raise TypeError(
+                    _wrong_kind(value, "as parameter", name, "torch.nn.Parameter or None expected")
+                )
             self.register_parameter(name, None)
         elif isinstance(value, Tree):
             self._make_room(name, MODULES, "module")
             self._modules[name] = registration.replaced("module", self, name, value)
         elif name in own.get(MODULES, ()):
             if value is not None:
-                raise TypeError(_wrong_kind(value, "child module", name, "torch.nn.Module or None expected"))
+                raise TypeError(
+                    _wrong_kind(value, "as child module", name, "torch.nn.Module or None expected")
+                )
             self._modules[name] = registration.replaced("module", self, name, None)
         elif (marked := isinstance(value, Buffer)) or name in own.get(BUFFERS, ()):
             if value is not None and not isinstance(value, Tensor):
-                raise TypeError(_wrong_kind(value, "buffer", name, "torch.Tensor or None expected"))
+                raise TypeError(_wrong_kind(value, "as buffer", name, "torch.Tensor or None expected"))
             if marked or type(self).register_buffer is not Tree.register_buffer:
                 hidden = own.get("_non_persistent_buffers_set", ())
                 persistent = value.persistent if marked else name not in hidden
@@ -132,7 +136,9 @@ class Tree:
         """Add a parameter that `self.<name>` gives; None reserves the name."""
         self._check_name(name, "parameter", PARAMETERS)
         if param is not None and not isinstance(param, Parameter):
-            raise TypeError(_wrong_kind(param, "parameter", name, "torch.nn.Parameter or None required"))
+            raise TypeError(
+                _wrong_kind(param, "object to parameter", name, "torch.nn.Parameter or None required")
+            )
         if param is not None and param._grad_fn is not None:
             raise ValueError(
                 f"Cannot assign non-leaf Tensor to parameter '{name}': it was computed by "
@@ -146,7 +152,7 @@ class Tree:
         """Add a tensor that is no parameter; it is in the state_dict if `persistent`."""
         self._check_name(name, "buffer", BUFFERS)
         if tensor is not None and not isinstance(tensor, Tensor):
-            raise TypeError(_wrong_kind(tensor, "buffer", name, "torch.Tensor or None required"))
+            raise TypeError(_wrong_kind(tensor, "object to buffer", name, "torch.Tensor or None required"))
         tensor = registration.replaced("buffer", self, name, tensor)
         self._buffers[name] = tensor
         if persistent:
@@ -270,20 +276,22 @@ class Tree:
             raise ValueError("Cannot set the submodule without a target name!")
         if not isinstance(module, Tree):
             raise ValueError(f"`module` is not an nn.Module, found {type(module)}")
-        path, _, name = target.rpartition(".")
-        parent = self.get_submodule(path)
-        if strict and not hasattr(parent, name):
-            raise AttributeError(f"{parent._get_name()} has no attribute `{name}`")
+        parent, name = self._owner_of(target, strict)
         if hasattr(parent, name) and not isinstance(getattr(parent, name), Tree):
             raise AttributeError(f"`{name}` is not an nn.Module")
         setattr(parent, name, module)
 
-    def get_parameter(self, target: str) -> Parameter:
-        """The parameter at the dotted path `target`."""
+    def _owner_of(self, target: str, strict: bool = True) -> tuple[Tree, str]:
+        """The module that has what lies at a dotted path, and its name there. strict: AttributeError if it has not."""
         path, _, name = target.rpartition(".")
         owner = self.get_submodule(path)
-        if not hasattr(owner, name):
+        if strict and not hasattr(owner, name):
             raise AttributeError(f"{owner._get_name()} has no attribute `{name}`")
+        return owner, name
+
+    def get_parameter(self, target: str) -> Parameter:
+        """The parameter at the dotted path `target`."""
+        owner, name = self._owner_of(target)
         parameter = owner._parameters.get(name)
         if parameter is None:
             raise AttributeError(f"`{target}` is not an nn.Parameter of {type(self).__name__}")
@@ -291,10 +299,7 @@ class Tree:
 
     def get_buffer(self, target: str) -> Tensor:
         """The buffer at the dotted path `target`."""
-        path, _, name = target.rpartition(".")
-        owner = self.get_submodule(path)
-        if not hasattr(owner, name):
-            raise AttributeError(f"{owner._get_name()} has no attribute `{name}`")
+        owner, name = self._owner_of(target)
         buffer = owner._buffers.get(name)
         if buffer is None:
             raise AttributeError(f"`{target}` is not a buffer of {type(self).__name__}")
@@ -329,5 +334,4 @@ class Tree:
 def _wrong_kind(value: Any, what: str, name: str, expected: str) -> str:
     from ...ops.reduction.queries import typename  # here, as few programs need it
 
-    given = "as" if expected.endswith("expected") else "object to"
-    return f"cannot assign '{typename(value)}' {given} {what} '{name}' ({expected})"
+    return f"cannot assign '{typename(value)}' {what} '{name}' ({expected})"

@@ -9,6 +9,7 @@ import numpy as np
 
 from ... import Tensor, cat, from_numpy, full, index_select, reshape, stack
 from ...backend import dtype as dtypes
+from ...ops.creation.data import elements_of
 from ...ops.layers.embedding import embedding_rows
 from ...ops.shape.shape import constant_pad
 
@@ -133,7 +134,7 @@ def pack_padded_sequence(
 
     enforce_sorted: `lengths` (B,) are decreasing already; otherwise the sequences are sorted.
     """
-    sizes = Tensor.numpy(lengths, force=True) if isinstance(lengths, Tensor) else np.asarray(lengths)
+    sizes = elements_of(lengths)
     if sizes.ndim != 1:
         raise RuntimeError(
             f"'lengths' argument should be a 1D CPU int64 tensor, but got {sizes.ndim}D {sizes.dtype}"

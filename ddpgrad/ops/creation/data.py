@@ -19,6 +19,11 @@ from .factories import arange, finish, from_numpy, no_numpy_type, shape_of
 _NUMBERS = {bool: 0, int: 1, float: 2, complex: 3}
 
 
+def elements_of(data: Any) -> np.ndarray:
+    """The elements of a tensor of any class, an array or a list, on the host."""
+    return Tensor.numpy(data, force=True) if isinstance(data, Tensor) else np.asarray(data)
+
+
 @asking_modes
 def tensor(
     data: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False, pin_memory: bool = False

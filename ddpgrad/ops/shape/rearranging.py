@@ -15,6 +15,7 @@ from ...backend import dtype as dtypes
 from ...core.errors import warn_program
 from ...core.size import as_ints
 from ...core.tensor import Tensor, wrap
+from ..creation.data import elements_of
 from ..creation.factories import from_numpy
 from ..dispatch.signatures import in_place
 from ..dispatch.tensor_function import tensor_function
@@ -215,7 +216,7 @@ def repeat_interleave(
         if output_size is None:
             raise RuntimeError("cannot repeat_interleave a meta tensor without output_size")
         return index_select(input, dim, repeats.new_empty((output_size,), dtype=dtypes.int64))
-    counts = Tensor.numpy(repeats, force=True) if isinstance(repeats, Tensor) else np.asarray(repeats)
+    counts = elements_of(repeats)
     if counts.dtype.kind not in "iu":
         raise NotImplementedError(f"repeat_interleave(): not implemented for repeats of {counts.dtype}")
     if counts.ndim > 1:
