@@ -17,7 +17,10 @@ import warnings
 from collections.abc import Callable, Sequence
 from multiprocessing import (
     Array,
+    AuthenticationError,
     Barrier,
+    BoundedSemaphore,
+    BufferTooShort,
     Condition,
     Event,
     JoinableQueue,
@@ -26,21 +29,29 @@ from multiprocessing import (
     Pipe,
     Pool,
     Process,
+    ProcessError,
     Queue,
+    RawArray,
+    RawValue,
     RLock,
     Semaphore,
     SimpleQueue,
     TimeoutError,
     Value,
     active_children,
+    allow_connection_pickling,
     connection,
     cpu_count,
     current_process,
     freeze_support,
     get_all_start_methods,
     get_context,
+    get_logger,
     get_start_method,
+    log_to_stderr,
     parent_process,
+    set_executable,
+    set_forkserver_preload,
     set_start_method,
 )
 from multiprocessing.process import BaseProcess
@@ -257,9 +268,12 @@ class _Spawn(ModuleType):
 sys.modules[__name__].__class__ = _Spawn
 
 __all__ = [
-    "Array", "Barrier", "Condition", "Event", "JoinableQueue", "Lock", "Manager", "Pipe", "Pool", "Process",
-    "ProcessContext", "ProcessException", "ProcessExitedException", "ProcessRaisedException", "Queue", "RLock",
-    "Semaphore", "SimpleQueue", "TimeoutError", "Value", "active_children", "cpu_count", "current_process",
-    "freeze_support", "get_all_sharing_strategies", "get_all_start_methods", "get_context", "get_sharing_strategy",
-    "get_start_method", "parent_process", "set_sharing_strategy", "set_start_method", "spawn", "start_processes",
+    "Array", "AuthenticationError", "Barrier", "BoundedSemaphore", "BufferTooShort", "Condition", "Event",
+    "JoinableQueue", "Lock", "Manager", "Pipe", "Pool", "Process", "ProcessContext", "ProcessError",
+    "ProcessException", "ProcessExitedException", "ProcessRaisedException", "Queue", "RLock", "RawArray",
+    "RawValue", "Semaphore", "SimpleQueue", "TimeoutError", "Value", "active_children", "allow_connection_pickling",
+    "cpu_count", "current_process", "freeze_support", "get_all_sharing_strategies", "get_all_start_methods",
+    "get_context", "get_logger", "get_sharing_strategy", "get_start_method", "log_to_stderr", "parent_process",
+    "set_executable", "set_forkserver_preload", "set_sharing_strategy", "set_start_method", "spawn",
+    "start_processes",
 ]  # fmt: skip

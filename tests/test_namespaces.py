@@ -2,6 +2,7 @@
 
 import importlib.util
 import math
+import multiprocessing
 import subprocess
 import sys
 import warnings
@@ -93,9 +94,26 @@ def test_switches_are_kept_and_read_back():
     torch.backends.cudnn.benchmark = False
     torch.backends.cuda.matmul.allow_tf32 = True
     torch.backends.cuda.matmul.allow_tf32 = False
+    with pytest.warns(FutureWarning, match="sdpa_kernel"), torch.backends.cuda.sdp_kernel(enable_flash=False):
+        assert not torch.backends.cuda.flash_sdp_enabled() and torch.backends.cuda.math_sdp_enabled()
+    assert torch.backends.cuda.flash_sdp_enabled()
     torch.set_default_tensor_type("torch.DoubleTensor")
     assert torch.zeros(1).dtype is torch.float64
     torch.set_default_tensor_type(torch.FloatTensor)
+
+
+def test_programs_for_any_device_find_streams_on_a_cpu():
+    device = torch.accelerator.get_device_module("cpu")
+    stream = device.Stream()
+    with device.stream(stream) as entered:
+        stream.wait_stream(device.current_stream())
+        stream.wait_event(entered.record_event())
+    assert stream.record_event().query() and device.is_initialized()
+
+
+def test_every_name_of_multiprocessing_is_its_own_or_the_standard_librarys():
+    for name in set(multiprocessing.__all__) - {"reducer"}:
+        assert getattr(torch.multiprocessing, name) == getattr(multiprocessing, name), name
 
 
 def test_other_accelerators_are_absent():

@@ -21,6 +21,7 @@ from ..cuda.memory import (
 from . import cpu
 
 get_memory_info = mem_get_info
+device_index = cuda.device
 
 
 def is_available() -> bool:
@@ -48,9 +49,22 @@ def set_device_index(device: Any) -> None:
     cuda.set_device(device)
 
 
+current_device_idx, set_device_idx = current_device_index, set_device_index
+
+
 def synchronize(device: Any = None) -> None:
     """`torch.cuda.synchronize`."""
     cuda.synchronize(device)
+
+
+def current_stream(device: Any = None) -> cuda.Stream:
+    """`torch.cuda.current_stream`."""
+    return cuda.current_stream(device)
+
+
+def set_stream(stream: cuda.Stream) -> None:
+    """`torch.cuda.set_stream`."""
+    cuda.set_stream(stream)
 
 
 def get_device_module(device: Any = None) -> ModuleType:
@@ -60,7 +74,8 @@ def get_device_module(device: Any = None) -> ModuleType:
 
 
 __all__ = [
-    "current_accelerator", "current_device_index", "device_count", "empty_cache", "get_device_module", "get_memory_info",
-    "is_available", "max_memory_allocated", "max_memory_reserved", "memory_allocated", "memory_reserved", "memory_stats",
-    "reset_accumulated_memory_stats", "reset_peak_memory_stats", "set_device_index", "synchronize",
+    "current_accelerator", "current_device_idx", "current_device_index", "current_stream", "device_count", "device_index",
+    "empty_cache", "get_device_module", "get_memory_info", "is_available", "max_memory_allocated", "max_memory_reserved",
+    "memory_allocated", "memory_reserved", "memory_stats", "reset_accumulated_memory_stats", "reset_peak_memory_stats",
+    "set_device_idx", "set_device_index", "set_stream", "synchronize",
 ]  # fmt: skip

@@ -142,6 +142,9 @@ PAGES = {
     "ActivationWrapper, CheckpointImpl, CheckpointWrapper, OffloadWrapper, apply_activation_checkpointing, checkpoint_wrapper, offload_wrapper",
     "distributed.constants": "from ..distributed.backends import default_pg_timeout",
     "_custom_ops": "",
+    "_jit_internal": "from ..compat.jit import Final, _copy_to_script_wrapper, _overload, _overload_method, export, "
+    "ignore, is_scripting, unused\nfrom ..compat.jit.annotations import Any, BroadcastingList1, BroadcastingList2, "
+    "BroadcastingList3, BroadcastingList4, BroadcastingList5, BroadcastingList6, Dict, List, Optional, Tuple, Union",
     "_library.infer_schema": "from ..library.schema import infer_schema",
     "_tensor_str": "from ..core.printing import PRINT_OPTS, _add_suffixes, _tensor_str, printoptions, set_printoptions",
     "_ops": "from ..library.aten import Aten as _OpNamespace, OpOverload, OpOverloadPacket\nfrom ..compat.absent import HigherOrderOperator",

@@ -1,6 +1,6 @@
 """GPUs, as `torch.cuda`: which there are, which one this rank uses, its memory, streams and random numbers."""
 
-from . import amp as amp, memory as memory, nvtx as nvtx, random as random, streams as streams
+from . import amp as amp, memory as memory, nvtx as nvtx, profiler as profiler, random as random, streams as streams
 from ..core.errors import OutOfMemoryError as OutOfMemoryError
 from ..utils.graphed_step import captured_step as captured_step
 from ..utils.graphed import make_graphed_callables as make_graphed_callables

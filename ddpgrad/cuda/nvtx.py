@@ -26,6 +26,18 @@ def mark(msg: str) -> None:
     cupy.cuda.nvtx.Mark(msg)
 
 
+def range_start(msg: str) -> int:
+    """Begin a labelled range that may end in another order, or thread; the number by which `range_end` knows it."""
+    cupy, _ = library.cupy_and_count()
+    return cupy.cuda.nvtx.RangeStart(msg)
+
+
+def range_end(range_id: int) -> None:
+    """End the range that `range_start` has numbered so."""
+    cupy, _ = library.cupy_and_count()
+    cupy.cuda.nvtx.RangeEnd(range_id)
+
+
 @contextlib.contextmanager
 def range(msg: str) -> Iterator[None]:
     """Label a block."""

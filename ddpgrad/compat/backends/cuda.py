@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import warnings
+from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 
 from ...backend.device import float32_precision
@@ -27,7 +30,9 @@ class _Products:
 
 matmul = _Products()
 
-_sdp = RankLocal(lambda: {"flash": True, "mem_efficient": True, "math": True, "cudnn": False})
+_sdp = RankLocal(
+    lambda: {"flash": True, "mem_efficient": True, "math": True, "cudnn": False, "fp16_bf16": False}
+)
 
 
 def is_built() -> bool:
@@ -35,43 +40,56 @@ def is_built() -> bool:
     return find_spec("cupy") is not None
 
 
-def flash_sdp_enabled() -> bool:
-    return _sdp.get()["flash"]
+def is_flash_attention_available() -> bool:
+    """False: attention is one fused kernel of this package's own, not the one of that name."""
+    return False
 
 
-def enable_flash_sdp(enabled: bool) -> None:
-    """Kept only: one fused kernel computes attention where it can, whatever is switched on."""
-    _sdp.get()["flash"] = bool(enabled)
+def _switch(name: str) -> tuple[Callable[[], bool], Callable[[bool], None]]:
+    """What asks for, and what sets, one of PyTorch's kernels of attention."""
+
+    def enabled() -> bool:
+        return _sdp.get()[name]
+
+    def enable(enabled: bool) -> None:
+        """Kept only: one fused kernel computes attention where it can, whatever is switched on."""
+        _sdp.get()[name] = bool(enabled)
+
+    return enabled, enable
 
 
-def mem_efficient_sdp_enabled() -> bool:
-    return _sdp.get()["mem_efficient"]
+flash_sdp_enabled, enable_flash_sdp = _switch("flash")
+mem_efficient_sdp_enabled, enable_mem_efficient_sdp = _switch("mem_efficient")
+math_sdp_enabled, enable_math_sdp = _switch("math")
+cudnn_sdp_enabled, enable_cudnn_sdp = _switch("cudnn")
+fp16_bf16_reduction_math_sdp_allowed, allow_fp16_bf16_reduction_math_sdp = _switch("fp16_bf16")
 
 
-def enable_mem_efficient_sdp(enabled: bool) -> None:
-    """Kept only, as `enable_flash_sdp`."""
-    _sdp.get()["mem_efficient"] = bool(enabled)
-
-
-def math_sdp_enabled() -> bool:
-    return _sdp.get()["math"]
-
-
-def enable_math_sdp(enabled: bool) -> None:
-    """Kept only, as `enable_flash_sdp`."""
-    _sdp.get()["math"] = bool(enabled)
-
-
-def cudnn_sdp_enabled() -> bool:
-    return _sdp.get()["cudnn"]
-
-
-def enable_cudnn_sdp(enabled: bool) -> None:
-    """Kept only, as `enable_flash_sdp`."""
-    _sdp.get()["cudnn"] = bool(enabled)
+@contextlib.contextmanager
+def sdp_kernel(
+    enable_flash: bool = True,
+    enable_math: bool = True,
+    enable_mem_efficient: bool = True,
+    enable_cudnn: bool = True,
+) -> Iterator[None]:
+    """The switches of attention's kernels for a block; the older form of `nn.attention.sdpa_kernel`."""
+    warnings.warn(
+        "torch.backends.cuda.sdp_kernel() is deprecated: use torch.nn.attention.sdpa_kernel()",
+        FutureWarning,
+        stacklevel=3,
+    )
+    before = dict(_sdp.get())
+    _sdp.get().update(
+        flash=enable_flash, math=enable_math, mem_efficient=enable_mem_efficient, cudnn=enable_cudnn
+    )
+    try:
+        yield
+    finally:
+        _sdp.get().update(before)
 
 
 __all__ = [
-    "cudnn_sdp_enabled", "enable_cudnn_sdp", "enable_flash_sdp", "enable_math_sdp", "enable_mem_efficient_sdp",
-    "flash_sdp_enabled", "is_built", "math_sdp_enabled", "matmul", "mem_efficient_sdp_enabled",
+    "allow_fp16_bf16_reduction_math_sdp", "cudnn_sdp_enabled", "enable_cudnn_sdp", "enable_flash_sdp", "enable_math_sdp",
+    "enable_mem_efficient_sdp", "flash_sdp_enabled", "fp16_bf16_reduction_math_sdp_allowed", "is_built",
+    "is_flash_attention_available", "math_sdp_enabled", "matmul", "mem_efficient_sdp_enabled", "sdp_kernel",
 ]  # fmt: skip

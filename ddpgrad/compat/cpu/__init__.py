@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 from . import amp
@@ -30,4 +31,63 @@ def synchronize(device: Any = None) -> None:
     """Nothing: ops on the CPU are done when they return."""
 
 
-__all__ = ["amp", "current_device", "device_count", "is_available", "set_device", "synchronize"]
+def is_initialized() -> bool:
+    """True."""
+    return True
+
+
+class Event:
+    """A point in the CPU's one queue of work: it has come about when it is asked for."""
+
+    def query(self) -> bool:
+        """True."""
+        return True
+
+    def record(self, stream: Any = None) -> None:
+        """Nothing: ops on the CPU are done when they return."""
+
+    def synchronize(self) -> None:
+        """Nothing, as `record`."""
+
+    def wait(self, stream: Any = None) -> None:
+        """Nothing, as `record`."""
+
+
+class Stream(contextlib.AbstractContextManager["Stream"]):
+    """The CPU's one queue of work, for programs written for several; nothing has to wait for it."""
+
+    def __init__(self, priority: int = -1) -> None:
+        pass
+
+    def __exit__(self, *exc: object) -> None:
+        pass
+
+    def record_event(self) -> Event:
+        """An event, which has come about."""
+        return Event()
+
+    def wait_event(self, event: Any) -> None:
+        """Nothing: ops on the CPU are done when they return."""
+
+    def wait_stream(self, stream: Any) -> None:
+        """Nothing, as `wait_event`."""
+
+
+StreamContext = contextlib.nullcontext[Stream]
+_stream = Stream()
+
+
+def current_stream(device: Any = None) -> Stream:
+    """The CPU's one queue of work."""
+    return _stream
+
+
+def stream(stream: Stream | None) -> StreamContext:
+    """A block in which ops are given to `stream`: the CPU has one."""
+    return contextlib.nullcontext(_stream)
+
+
+__all__ = [
+    "Event", "Stream", "StreamContext", "amp", "current_device", "current_stream", "device_count", "is_available",
+    "is_initialized", "set_device", "stream", "synchronize",
+]  # fmt: skip

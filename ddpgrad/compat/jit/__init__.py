@@ -86,7 +86,7 @@ def script_if_tracing(fn: T) -> T:
 
 
 _script_if_tracing = script_if_tracing
-_overload = _overload_method = export  # signatures of one function, for a compiler
+_copy_to_script_wrapper = _overload = _overload_method = export  # signatures of one function, for a compiler
 
 
 def is_scripting() -> bool:

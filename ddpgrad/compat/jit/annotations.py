@@ -13,7 +13,9 @@ class _BroadcastingList:
 
 
 BroadcastingList1 = BroadcastingList2 = BroadcastingList3 = _BroadcastingList()
+BroadcastingList4 = BroadcastingList5 = BroadcastingList6 = BroadcastingList1
 
 __all__ = [
-    "Any", "BroadcastingList1", "BroadcastingList2", "BroadcastingList3", "Dict", "List", "Optional", "Tuple", "Union",
+    "Any", "BroadcastingList1", "BroadcastingList2", "BroadcastingList3", "BroadcastingList4", "BroadcastingList5",
+    "BroadcastingList6", "Dict", "List", "Optional", "Tuple", "Union",
 ]  # fmt: skip
