@@ -118,7 +118,7 @@ from .nn.functional import (
     pixel_shuffle as pixel_shuffle, pixel_unshuffle as pixel_unshuffle, prelu as prelu, rms_norm as rms_norm,
     rrelu as rrelu, rrelu_ as rrelu_, selu as selu, selu_ as selu_, threshold as threshold,
 )
-from .nn.functional.grid import grid_sampler as grid_sampler
+from .ops.layers.grid import grid_sampler as grid_sampler
 from .nn.functional.padding import constant_pad_nd as constant_pad_nd
 from .nn.functional.grouped import grouped_mm as _grouped_mm
 from .nn.functional.underlying import (

@@ -3,6 +3,7 @@
 Shapes are uneven on purpose: they leave a rest in every vector, block, tile and group of images.
 """
 
+import itertools
 import math
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -120,10 +121,15 @@ def _cases() -> Iterator[Case]:
     places = np.array([[4, 1, 4, 0], [0, 2, 2, 3]], np.int64)
     yield "take_places", lambda x: (x(2, 3, 5), places)
     yield "add_places", lambda x: (x(2, 3, 4), places, 5)
-    several = np.stack([places, places[::-1], places[:, ::-1]], 1)
-    yield "mix_places", lambda x: (x(2, 3, 5), x(2, 3, 4), several)
-    yield "mix_places_input_backward", lambda x: (x(2, 3, 4), x(2, 3, 4), several, 5)
-    yield "mix_places_weight_backward", lambda x: (x(2, 3, 4), x(2, 3, 5), several)
+    for o in itertools.product(range(3), range(3), (False, True)):  # mode, padding, corners
+        image, out = ((2, 3, 5, 4), (9, 9)) if o[0] else ((2, 3, 2, 5, 4), (3, 4, 9))
+        at = (2, *out, len(out))
+        yield "grid_sampler", lambda x, s=image, at=at, o=o: (x(*s), x(*at), *o)
+        g = (2, 3, *out)
+        yield (
+            "grid_sampler_backward",
+            lambda x, g=g, s=image, at=at, o=o: (x(*g), x(*s), x(*at), *o, (True, True)),
+        )
     bands = clamped(np.array([[-1, 0, 1], [1, 2, 3], [4, 5, 6]]), np.array([[1.0, 2, 3]] * 3), 6)
     for dim in (0, 1, 2):
         shape = [2, 4, 5]

@@ -42,7 +42,7 @@ def _rounded(name: str) -> Any:
     return instruction(lambda typingctx, x: (x(x), build))
 
 
-whole, floor = _rounded("trunc"), _rounded("floor")
+whole, floor, nearest = _rounded("trunc"), _rounded("floor"), _rounded("rint")
 
 
 def polynomial(*coefficients: float) -> Any:

@@ -127,6 +127,21 @@ def _resample(g: Graph, s: Step) -> str:
     return g.node("Transpose", [moved], perm=[order.index(d) for d in range(rank)])
 
 
+@converts("grid_sampler")
+def _grid_sampler(g: Graph, s: Step) -> str:
+    new = g.opset >= 20  # with volumes, and modes by other names
+    if len(s.input.shape) > 4 and not new:
+        raise ExportError("onnx.export: grid_sample of volumes needs opset_version=20")
+    names = ("linear", "nearest", "cubic") if new else ("bilinear", "nearest", "bicubic")
+    return g.node(
+        "GridSample",
+        [s.input, s.grid],
+        mode=names[s.interpolation_mode],
+        padding_mode=("zeros", "border", "reflection")[s.padding_mode],
+        align_corners=int(s.align_corners),
+    )
+
+
 @converts("layer_norm")
 def _layer_norm(g: Graph, s: Step) -> str:
     value = s.input

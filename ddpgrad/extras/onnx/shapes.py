@@ -8,7 +8,6 @@ import numpy as np
 
 from ...core.errors import ExportError
 from .graph import CONVERTERS, Graph, converts
-from .pointwise import reduced
 from .trace import Step, Value
 
 _END = np.iinfo(np.int64).max
@@ -81,19 +80,6 @@ def _take_places(g: Graph, s: Step) -> str:
     lead = g.node("Slice", [g.node("Shape", [name]), g.ints([0]), g.ints([2])])
     shape = g.node("Concat", [lead, g.node("Shape", [places], start=2)], axis=0)
     return g.node("GatherElements", [name, g.node("Expand", [places, shape])], axis=2)
-
-
-@converts("mix_places")
-def _mix_places(g: Graph, s: Step) -> str:
-    """`index` and `weight` are (N, K, P), for all channels."""
-    name, count = g.of(s.input), s.weight.shape[1]
-    places = g.node("Reshape", [s.index, g.ints([0, 1, -1])])
-    lead = g.node("Slice", [g.node("Shape", [name]), g.ints([0]), g.ints([2])])
-    shape = g.node("Concat", [lead, g.node("Shape", [places], start=2)], axis=0)
-    met = g.node("GatherElements", [name, g.node("Expand", [places, shape])], axis=2)
-    weight = g.node("Unsqueeze", [g.of(s.weight), g.ints([1])])
-    parts = g.node("Mul", [g.node("Reshape", [met, g.ints([0, 0, count, -1])]), weight])
-    return reduced(g, "ReduceSum", parts, [2], False)
 
 
 @converts("scatter_src")

@@ -295,7 +295,7 @@ TABLE: dict[str, Maker] = {
     "conj": _with("_conj"),
     **{n: _with(f"linalg_{n}") for n in ("inv", "det", "solve", "eigvals", "eigvalsh", "svdvals")},
     **{f"{n}_factor": _with(f"linalg_{n}") for n in ("qr", "svd", "eigh", "eig")},
-    "convolution": _convolution, "max_pool": _pool,
+    "convolution": _convolution, "max_pool": _pool, "grid_sampler": lambda *args: Call(f"grid_sampler_{args[0].ndim - 2}d", args),
     "embedding_backward": lambda g, i, n, pad: Call("embedding_dense_backward", (g, _tensor(i), n, -1 if pad is None else pad, False)),
     "dropout_backward": lambda g, mask, p: Call("native_dropout_backward", (g, _tensor(mask), p)),
     "embedding_rows": lambda w, i, pad: Call("embedding", (w, i) if pad is None else (w, i, pad)),

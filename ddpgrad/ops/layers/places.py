@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...core.tensor import Tensor
-from ..dispatch.declare import Sample, composite, op
+from ..dispatch.declare import Sample, op
 
 
 def _raw(index: Any) -> Any:
@@ -51,55 +51,3 @@ def add_places(F: Any, g: Tensor, index: Any, size: int) -> Tensor:
     """Zeros (N, C, size) with `g` (N, C, P) added at the places `index` (N, P), the same for all channels."""
     zeros = F.new_zeros(g, (*g.shape[:2], size))
     return F.scatter_add(zeros, 2, F.expand(index[:, None], tuple(g.shape)), g)
-
-
-def _mixed(x: Any, weight: Any, index: Any) -> Any:
-    parts = [image[:, at] * w for image, w, at in zip(x, weight, index, strict=True)]
-    return np.stack([part.sum(1) for part in parts])
-
-
-@op(
-    grads={
-        "input": lambda F, g, weight, index, input_shape: F.mix_places_input_backward(
-            g, weight, index, input_shape[2]
-        ),
-        "weight": lambda F, g, input, index: F.mix_places_weight_backward(g, input, index),
-    },
-    adapt=lambda input, weight, index: (input, weight, _raw(index)),
-    samples=lambda rng: [
-        (
-            (
-                rng.standard_normal((2, 3, 5)),
-                rng.standard_normal((2, 2, 4)),
-                np.array([[[0, 4, 4, 1], [3, 3, 3, 2]], [[0, 1, 2, 3], [4, 4, 0, 0]]]),
-            ),
-            {},
-        ),
-        ((rng.standard_normal((1, 2, 4)), rng.standard_normal((1, 1, 1)), np.array([[[2]]])), {}),
-    ],
-    reference=_mixed,
-    method=False,
-)
-def mix_places(F: Any, input: Tensor, weight: Tensor, index: Any) -> Tensor:
-    """`input` (N, C, S) at the places `index` (N, K, P), the same for all channels, times `weight`, summed over K: (N, C, P)."""
-    out: Any = None
-    for k in range(index.shape[1]):
-        part = F.take_places(input, index[:, k]) * weight[:, k][:, None]
-        out = part if out is None else out + part
-    return out
-
-
-@composite
-def mix_places_input_backward(F: Any, g: Any, weight: Any, index: Any, size: int) -> Any:
-    """The gradient of `mix_places` for its input, of `size` places."""
-    out = None
-    for k in range(index.shape[1]):
-        part = F.add_places(g * weight[:, k][:, None], index[:, k], size)
-        out = part if out is None else out + part
-    return out
-
-
-@composite
-def mix_places_weight_backward(F: Any, g: Any, input: Any, index: Any) -> Any:
-    """The gradient of `mix_places` for its weight."""
-    return F.stack([F.sum(g * F.take_places(input, index[:, k]), 1) for k in range(index.shape[1])], 1)
