@@ -212,6 +212,18 @@ def test_what_a_capture_refuses(cupy: Any, what: str, code: str):
     assert not first.is_capturing() and cupy.ones(2).sum().get() == 2
 
 
+def test_kernels_are_rounded_as_nvcc_does_where_that_is_asked_for(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("FAKE_CUDA_ROUNDING", "nvcc")
+    program = """
+import cupy
+k = cupy.ElementwiseKernel("float32 a, float32 b, float32 c", "float32 out", "out = a * b + c", "rounded")
+a, b, c = cupy.array([[1 + 2**-12, 1 + 2**-12, -1 - 2**-11], [2**-130, 1, 0]], "f").T
+print(*k(a, b, c).get().tolist())
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=200)
+    assert done.stdout.split() == [str(2**-24), "0.0"], done.stderr
+
+
 def test_another_cupy_is_refused_with_a_reason(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(fakecuda.build, "version", lambda name: "13.6.0")
     assert fakecuda.why_not() == "needs cupy-cuda12x 14.2, not 13.6.0"

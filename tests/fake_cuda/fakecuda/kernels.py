@@ -41,7 +41,9 @@ def _options() -> tuple[str, ...]:
     ]
     folders.append(build.cuda_headers() or Path())
     warnings = ["-w", "-fpermissive"]  # CuPy's sources rely on what nvcc allows
-    code = ["-std=c++17", "-O1", "-fPIC", "-fno-strict-aliasing", "-ffp-contract=off"]
+    code = ["-std=c++17", "-O1", "-fPIC", "-fno-strict-aliasing"]
+    nvcc = os.environ.get("FAKE_CUDA_ROUNDING") == "nvcc"  # which rounds a * b + c once
+    code += ["-ffp-contract=fast", "-fexpensive-optimizations", "-mfma"] if nvcc else ["-ffp-contract=off"]
     checks = ["-fsanitize=alignment"]  # the machine has what it calls, in place of a library
     return *warnings, *code, *checks, *(f"-I{folder}" for folder in folders)
 
