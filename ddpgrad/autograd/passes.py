@@ -113,7 +113,7 @@ def in_new_thread(call: Callable[[], T], depth: int) -> T:
     from ..backend.cuda import library  # here, as few programs come this deep
 
     states = [dict(state.__dict__) for state in carried]
-    key, inferring = rank_local.bound(), inference.on
+    key, inferring, stream = rank_local.bound(), inference.on, library.current_stream()
     results: list[T] = []
     errors: list[BaseException] = []
 
@@ -123,8 +123,9 @@ def in_new_thread(call: Callable[[], T], depth: int) -> T:
             state.__dict__.update(values)
         set_inference(inferring)
         try:
-            if library.in_use():
+            if stream is not None:
                 library.use_current()
+                stream.use()
             results.append(call())
         except BaseException as error:  # whatever it is, the thread that waits raises it
             errors.append(error)

@@ -46,6 +46,16 @@ def test_two_thousand_passes():
     assert threading.active_count() < 100, "threads end with what they were for"
 
 
+@pytest.mark.gpu
+def test_work_stays_on_the_stream_of_a_gpu():
+    seen: list[tuple[torch.cuda.Stream, threading.Thread]] = []
+    torch.ones(1, device="cuda")
+    with torch.cuda.stream(torch.cuda.Stream()) as _:
+        own = torch.cuda.current_stream()
+        start(200, lambda: seen.append((torch.cuda.current_stream(), threading.current_thread())))
+    assert seen[0][1] is not threading.current_thread() and seen[0][0] == own
+
+
 def test_the_state_of_the_thread_goes_along():
     seen: list[Any] = []
     packed: list[int] = []

@@ -88,6 +88,15 @@ def test_cupy_without_a_gpu_says_what_cupy_said(tmp_path: Path):
     )
 
 
+def test_an_older_cupy_is_refused(tmp_path: Path):
+    (tmp_path / "cupy.py").write_text("__version__ = '13.6.0'")
+    _, *errors = run(f"import ddpgrad.errors\n{PROGRAM}", tmp_path).splitlines()
+    assert len(set(errors)) == 1
+    assert errors[0].startswith(
+        "CUDA is not available: expected CuPy 14 or later, which knows bfloat16, got 13.6.0"
+    )
+
+
 def test_the_cpu_is_no_gpu():
     with pytest.raises(DeviceError, match="expected a GPU such as 0 or 'cuda:0', got device 'cpu'"):
         cuda.set_device("cpu")

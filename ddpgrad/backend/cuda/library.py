@@ -12,6 +12,7 @@ from ...core.errors import DeviceError
 from ...core.upcalls import gpu_count
 from ..device import current_cuda
 
+_CUPY = 14
 _INSTALL = "pip install 'ddpgrad[gpu]' (CUDA 12) or 'ddpgrad[gpu13]' (CUDA 13)"
 
 # CuPy and the number of GPUs, once found. What is missing is looked for again at every call.
@@ -47,9 +48,15 @@ def _import() -> Any:
     if find_spec("cupy") is None:
         raise DeviceError(f"CUDA is not available: CuPy is not installed; {_INSTALL}")
     try:
-        return import_module("cupy")
+        cupy = import_module("cupy")
     except ImportError as error:
         raise DeviceError(f"CUDA is not available: CuPy does not load ({error}); {_INSTALL}") from error
+    if int(cupy.__version__.partition(".")[0]) < _CUPY:
+        raise DeviceError(
+            f"CUDA is not available: expected CuPy {_CUPY} or later, which knows bfloat16, got {cupy.__version__}; "
+            f"{_INSTALL} brings it"
+        )
+    return cupy
 
 
 def _count(cupy: Any) -> int:
@@ -93,6 +100,14 @@ def use(index: int) -> None:
     if cupy.cuda.runtime.getDevice() != index:
         cupy.cuda.Device(index).use()
     used.add(index)
+
+
+def current_stream() -> Any:
+    """CuPy's stream to which this thread's work goes on this rank's current GPU; None where no GPU is in use."""
+    if not in_use():
+        return None
+    use_current()
+    return cupy_and_count()[0].cuda.get_current_stream()
 
 
 @contextlib.contextmanager
