@@ -64,6 +64,25 @@ def test_a_pinned_copy(locking: None, dtype: Any, shape: tuple[int, ...]) -> Non
         assert pinned.pin_memory() is pinned and pinned.data_ptr() != x.data_ptr()
 
 
+@pytest.mark.gpu
+def test_a_copy_that_is_not_waited_for_keeps_the_memory_that_it_reads() -> None:
+    """Memory that is pinned next would else be the same, and be written before the GPU has read it."""
+    x = torch.arange(100_000, dtype=torch.float32)
+    pinned = x.pin_memory()
+    by_keyword, by_position = pinned.to("cuda", non_blocking=True), pinned.to("cuda", torch.float64, True)
+    into = torch.empty(len(x), device="cuda").copy_(pinned, non_blocking=True)
+    odd = pinned[::2].cuda(non_blocking=True)
+    place = pinned.data_ptr()
+    del pinned
+    others = [torch.zeros(len(x)).pin_memory() for _ in range(3)]
+    assert place not in [other.data_ptr() for other in others]
+    assert all(torch.equal(y.cpu().float(), x) for y in (by_keyword, by_position, into))
+    assert torch.equal(odd.cpu(), x[::2])
+    w = torch.ones(3).pin_memory().requires_grad_()
+    w.to("cuda", non_blocking=True).sum().backward()
+    assert w.grad is not None and w.grad.is_cpu
+
+
 def test_batches_of_any_structure(locking: None) -> None:
     def collate(samples: list[int]) -> Any:
         x = torch.tensor(samples)

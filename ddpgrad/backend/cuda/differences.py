@@ -17,7 +17,7 @@ from ...core.errors import CaptureError
 from ..device import Device, capturing
 from ..dtype import bfloat16, numpy_of
 from ..registry import backend_of
-from . import own_gpu
+from . import own_gpu, pinned
 from .capture import NOT_FROM_HOST, constant
 from .library import check_index, use_current
 
@@ -33,7 +33,8 @@ _where = cupy.ElementwiseKernel(
 def differences() -> dict[str, Callable[..., Any]]:
     """Kernel name -> function."""
     return {
-        "argsort": argsort, "asarray": asarray, "clamp": clamp, "erf": erf, "from_host": from_host, "nonzero": nonzero, "on": on,
+        "argsort": argsort, "asarray": asarray, "clamp": clamp, "erf": erf, "from_host": from_host,
+        "from_page_locked": from_page_locked, "nonzero": nonzero, "on": on,
         "to_host": to_host, "tril": tril, "triu": triu, "where": where,
         **{name: _on_host(name) for name in ("airy_ai", "ldl_factor", "ldl_solve")},
         **{name: _logical(getattr(cupy, name)) for name in ("logical_and", "logical_or", "logical_xor", "logical_not")},
@@ -45,6 +46,12 @@ def from_host(array: np.ndarray, device: Device) -> Array:
     if capturing.now is not None:
         raise CaptureError(NOT_FROM_HOST)
     return on(device, cupy.array, array)
+
+
+def from_page_locked(array: np.ndarray, device: Device) -> Array:
+    """As `from_host`; where the array lies in page-locked memory, the GPU reads it there when its turn comes."""
+    direct = capturing.now is None and array.flags.c_contiguous and pinned.is_page_locked(array)
+    return on(device, pinned.sent, array) if direct else from_host(array, device)
 
 
 def asarray(data: Any, dtype: Any = None, like: Any = None) -> Array:

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..device import Device
 from ..dtype import numpy_of
-from ..registry import to_device
+from ..registry import backend_of, to_device
 
 Array = Any
 
@@ -30,7 +30,9 @@ def creation(xp: ModuleType) -> dict[str, Any]:
     def asarray(data: Any, dtype: Any = None, like: Any = None) -> Array:
         return xp.asarray(data, dtype=None if dtype is None else numpy_of(dtype))
 
-    def move(input: Array, device: Device, source: Device) -> Array:
+    def move(input: Array, device: Device, source: Device, non_blocking: bool = False) -> Array:
+        if non_blocking and source.type == "cpu" and device.type == "cuda":
+            return backend_of("cuda").from_page_locked(input, device)
         return to_device(input, device)
 
     def on(device: Device, function: Callable[..., Any], *args: Any) -> Any:

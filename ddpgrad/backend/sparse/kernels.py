@@ -73,7 +73,7 @@ def asarray(data: Any, dtype: Any = None) -> Any:
     return data if isinstance(data, HeldElements) else backend_for(data).asarray(data, dtype)
 
 
-def move(input: Any, device: Device, source: Device) -> Any:
+def move(input: Any, device: Device, source: Device, non_blocking: bool = False) -> Any:
     return input.to(device)
 
 

@@ -46,8 +46,8 @@ def _full_like(F: Any, kernel: Any, input: Any, value: Any) -> Any:
 
 
 @rule("move")
-def _move_to_device(F: Any, kernel: Any, input: Any, device: Any, source: Any) -> Any:
-    return mesh_array(kernel(input.part, device, source), input.layout)
+def _move_to_device(F: Any, kernel: Any, input: Any, *how: Any) -> Any:
+    return mesh_array(kernel(input.part, *how), input.layout)
 
 
 # -- writing -----------------------------------------------------------------------------------------

@@ -251,7 +251,7 @@ TABLE: dict[str, Maker] = {
     "clamp": _clamp,
     "round": lambda x, decimals: Call("round", (x,), {"decimals": decimals}, "decimals") if decimals else Call("round", (x,)),
     "cast": lambda x, dtype: Call("_to_copy", (x,), {"dtype": dtype}),
-    "move": lambda x, device, source: Call("_to_copy", (x,), {"device": device}),
+    "move": lambda x, device, *_: Call("_to_copy", (x,), {"device": device}),
     "to_contiguous": lambda x: Call("clone", (x,), {"memory_format": contiguous_format}),
     "clone": lambda x, order: Call("clone", (x,), {} if order is None else {"memory_format": order}),
     "addcmul": lambda x, a, b, v: Call("addcmul", (x, a, b), {} if v == 1 else {"value": v}),

@@ -19,8 +19,8 @@ from . import unary
     method=False,
     grad_name="ToCopyBackward0",
 )
-def move(F: Any, input: Tensor, device: Any, source: Any) -> Tensor:
-    """On another device; the gradient comes back."""
+def move(F: Any, input: Tensor, device: Any, source: Any, non_blocking: bool = False) -> Tensor:
+    """On another device; the gradient comes back. non_blocking: page-locked memory may be read by a GPU later on."""
     ...
 
 
@@ -42,7 +42,7 @@ def to(
 ) -> Tensor:
     """On `device` and in `dtype` (either may be left out, or taken from another tensor); itself if nothing changes."""
     flags = [arg for arg in args if isinstance(arg, bool)]  # non_blocking and copy by position
-    copy = copy or any(flags[1:])
+    non_blocking, copy = non_blocking or any(flags[:1]), copy or any(flags[1:])
     for arg in args:
         if isinstance(arg, Tensor):
             device, dtype = arg.device, arg.dtype
@@ -61,7 +61,7 @@ def to(
         target = devices.of(device)
         if target != input.device:
             backend_of(target.type)  # loads it, or says why not
-            out = move(out, target, input.device)
+            out = move(out, target, input.device, non_blocking)
     if dtype is not None and dtypes.of(dtype) is not out.dtype:
         out = to_dtype(out, dtypes.of(dtype))
     if memory_format is not None and memory_format.order is not None:

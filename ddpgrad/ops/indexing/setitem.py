@@ -99,7 +99,7 @@ def copy_(self: Tensor, src: Any, non_blocking: bool = False) -> Tensor:
     if overriding and is_overridden((self, src), {}):
         return ask(Tensor.copy_, (self, src, non_blocking), {})
     if isinstance(src, Tensor) and src.device != self.device:
-        src = src.to(self.device)
+        src = src.to(self.device, non_blocking=non_blocking)
     if isinstance(src, Tensor) and isinstance(src._array, SparseArray) is not isinstance(
         self._array, SparseArray
     ):
