@@ -55,7 +55,7 @@ from .compat.checks import (
     _shape_as_tensor as _shape_as_tensor, sym_float as sym_float, sym_int as sym_int,
     sym_ite as sym_ite, sym_max as sym_max, sym_min as sym_min, sym_not as sym_not, sym_sum as sym_sum,
 )
-from .compat.compiler import compile as compile
+from .compat.compiler import compile as compile, cond as cond
 from .compat.accelerator import get_device_module as get_device_module
 from .compat.jit import ScriptModule as ScriptModule
 from .compat.settings import (
@@ -121,10 +121,15 @@ from .nn.functional import (
 from .ops.layers.grid import grid_sampler as grid_sampler
 from .nn.functional.padding import constant_pad_nd as constant_pad_nd
 from .nn.functional.grouped import grouped_mm as _grouped_mm
+from .nn.functional.recurrent import (
+    gru as gru, gru_cell as gru_cell, lstm as lstm, lstm_cell as lstm_cell, rnn_relu as rnn_relu,
+    rnn_relu_cell as rnn_relu_cell, rnn_tanh as rnn_tanh, rnn_tanh_cell as rnn_tanh_cell,
+)
 from .nn.functional.underlying import (
     alpha_dropout as alpha_dropout, batch_norm as batch_norm,
     binary_cross_entropy_with_logits as binary_cross_entropy_with_logits,
     cosine_embedding_loss as cosine_embedding_loss, ctc_loss as ctc_loss, dropout as dropout, embedding as embedding,
+    conv_tbc as conv_tbc, embedding_bag as embedding_bag, norm_except_dim as norm_except_dim, _weight_norm as _weight_norm,
     feature_alpha_dropout as feature_alpha_dropout, feature_dropout as feature_dropout, group_norm as group_norm,
     hinge_embedding_loss as hinge_embedding_loss, instance_norm as instance_norm, _int_mm as _int_mm,
     kl_div as kl_div, layer_norm as layer_norm, margin_ranking_loss as margin_ranking_loss,
@@ -136,7 +141,7 @@ from .ops.creation.data import (
     as_tensor as as_tensor, asarray as asarray, from_file as from_file, frombuffer as frombuffer,
     tensor as tensor, vander as vander,
 )
-from .ops.creation.dlpack import from_dlpack as from_dlpack
+from .ops.creation.dlpack import from_dlpack as from_dlpack, to_dlpack as to_dlpack
 from .ops.creation.draws import (
     bernoulli as bernoulli, binomial as binomial, multinomial as multinomial, normal as normal,
     poisson as poisson, rand as rand, rand_like as rand_like, randint as randint,

@@ -281,6 +281,32 @@ def test_what_libraries_take_from_files_of_pytorch():
     assert torch.nn.init._no_grad_fill_(weight, 3.0) is weight and weight.sum().item() == 12
     with torch._tensor_str.printoptions(precision=1):
         assert str(torch.tensor([0.25])) == "tensor([0.2])"
+    with pytest.warns(FutureWarning, match="sdpa_kernel"), torch.backends.cuda.sdp_kernel(enable_math=False):
+        pass
+    layer = torch.nn.Linear(2, 2)
+    assert torch.equal(layer._call_impl(weight), layer(weight)) and torch._VF.lstm is torch.lstm
+    assert torch.cond(weight.sum() > 0, lambda t: t + 1, lambda t: -t, (weight,)).sum().item() == 16
+    assert torch.from_dlpack(torch.to_dlpack(torch.ones(2))).tolist() == [1, 1]
+
+
+def test_parts_of_attention_that_programs_copy():
+    F = torch.nn.functional
+    assert [F._Reduction.get_enum(word) for word in ("none", "mean", "sum")] == [0, 1, 2]
+    x, other, weight, bias = torch.randn(3, 2, 4), torch.randn(3, 2, 4), torch.randn(12, 4), torch.randn(12)
+    assert F._mha_shape_check(x, x, x, None, None, 2) and not F._mha_shape_check(
+        x[0], x[0], x[0], None, None, 2
+    )
+    for given in ((x, x, x), (x, other, other)):
+        parts = F._in_projection_packed(*given, weight, bias)
+        wanted = F._in_projection(*given, *weight.chunk(3), *bias.chunk(3))
+        assert all(torch.allclose(a, b, atol=1e-6) for a, b in zip(parts, wanted, strict=True))
+    mask, named = torch.tensor([True, False]), ("key_padding_mask", "attn_mask")
+    with pytest.warns(UserWarning, match="mismatched key_padding_mask and attn_mask"):
+        added = F._canonical_mask(mask, named[0], F._none_or_dtype(x), named[1], torch.float64)
+    assert added.dtype is torch.float64 and added.tolist() == [-math.inf, 0]
+    assert F._canonical_mask(None, named[0], F._none_or_dtype(None), named[1], torch.float32) is None
+    with pytest.raises(AssertionError, match="only bool and floating types of attn_mask"):
+        F._canonical_mask(mask.int(), named[1], None, "", torch.float32)
 
 
 def test_nothing_warns_at_import():

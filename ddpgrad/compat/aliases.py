@@ -145,6 +145,8 @@ PAGES = {
     "_jit_internal": "from ..compat.jit import Final, _copy_to_script_wrapper, _overload, _overload_method, export, "
     "ignore, is_scripting, unused\nfrom ..compat.jit.annotations import Any, BroadcastingList1, BroadcastingList2, "
     "BroadcastingList3, BroadcastingList4, BroadcastingList5, BroadcastingList6, Dict, List, Optional, Tuple, Union",
+    "_VF": "from ..nn.functional.recurrent import gru, gru_cell, lstm, lstm_cell, rnn_relu, rnn_relu_cell, rnn_tanh, rnn_tanh_cell\n"
+    "from ..nn.functional.underlying import embedding_bag, norm_except_dim, _weight_norm",
     "_library.infer_schema": "from ..library.schema import infer_schema",
     "_tensor_str": "from ..core.printing import PRINT_OPTS, _add_suffixes, _tensor_str, printoptions, set_printoptions",
     "_ops": "from ..library.aten import Aten as _OpNamespace, OpOverload, OpOverloadPacket\nfrom ..compat.absent import HigherOrderOperator",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..nn.modules.module import Module
@@ -159,6 +160,13 @@ def is_exporting() -> bool:
 
 def cudagraph_mark_step_begin() -> None:
     """Nothing: steps are not recorded behind the program's back."""
+
+
+def cond(
+    pred: Any, true_fn: Callable[..., Any], false_fn: Callable[..., Any], operands: Sequence[Any] = ()
+) -> Any:
+    """What the one function returns for the operands where `pred` is True, and else the other."""
+    return (true_fn if pred else false_fn)(*operands)
 
 
 def list_backends(exclude_tags: Any = ("debug", "experimental")) -> list[str]:

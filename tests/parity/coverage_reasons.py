@@ -31,7 +31,7 @@ NAMES: tuple[tuple[str, str, str], ...] = (
         r"Concrete.*|DeepCopy.*|Deserial.*|Dispatch.*|Exclude.*|Execution.*|ErrorReport|FatalError|FileCheck|Function.*|"
         r"Gradient|Graph.*|IODescriptor|JITException|Lite.*|Module.*|Node|OperatorInfo|Parameter.*|PyTorchFile.*|PRIVATE_OPS|"
         r"Script.*|Serialization.*|StaticModule|Throughput.*|Tracing.*|Use|Value|AVG|SUM|Tag|Sym.*|sym_.*|import_ir.*|"
-        r"parse_.*|merge_type.*|unify_type_list|cond|while_loop|fork|wait|classproperty|USE_.*|DisableTorchFunction.*|"
+        r"parse_.*|merge_type.*|unify_type_list|while_loop|fork|wait|classproperty|USE_.*|DisableTorchFunction.*|"
         r"prepare_multi.*|thread_safe.*|typename|get_file_path|compiled_with.*|Future|Event|Stream|AcceleratorError",
         SCRIPT,
     ),
@@ -44,10 +44,10 @@ NAMES: tuple[tuple[str, str, str], ...] = (
     ("|Tensor", r".*_copy", COPIES),
     ("|Tensor", r"bit|bits\d.*|u?int[1-7]|uint(16|32|64)|float[48]_.*|complex32|chalf", MORE_TYPES),
     ("|Tensor", r"symeig|eig|lstsq|solve|matrix_rank|matrix_power_|triangular_solve|chain_matmul|set_default_tensor_type|volatile|"
-     r"resize|resize_as|reinforce|lu_solve|ger|row_stack|is_distributed|norm_except_dim", DEPRECATED),
-    ("|Tensor", r"native_.*|batch_norm_.*|quantized_.*|_.*|affine_grid_generator|grid_sampler.*|convolution|conv_tbc|embedding_renorm_|"
+     r"resize|resize_as|reinforce|lu_solve|ger|row_stack|is_distributed", DEPRECATED),
+    ("|Tensor", r"native_.*|batch_norm_.*|quantized_.*|_.*|affine_grid_generator|grid_sampler.*|convolution|embedding_renorm_|"
      r"max_pool1d_with_indices|segment_reduce|unsafe_.*|hash_tensor|slice_inverse|constant_pad_nd|feature_dropout_?|"
-     r"frobenius_norm|nuclear_norm|init_num_threads|rnn_(relu|tanh)(_cell)?|lstm(_cell)?|gru(_cell)?|.*_nesting|"
+     r"frobenius_norm|nuclear_norm|init_num_threads|.*_nesting|"
      r"profiler_.*|clear_autocast_cache|module_load|dim_order|const_data_ptr|is_set_to|name|as_subclass", INTERNAL),
     ("|Tensor", r"(untyped_|)storage(_type)?|set_|share_memory_|is_shared|is_storage|resize_|resize_as_", STORAGE),
     ("|Tensor", r".*(deterministic|flush_denormal|warn_always|float32_matmul|interop_threads|vulkan).*|has_.*",
@@ -62,8 +62,8 @@ NAMES: tuple[tuple[str, str, str], ...] = (
     ("autograd", r"Device.*|Nested.*|Profiler.*|kineto.*|has_torch.*|handle_torch.*|is_tensor_like|is_view_replay.*|"
      r".*multithreading.*|enforce_grad_layout.*|SavedTensor|[vV]ariable", INTERNAL),
     ("func", r"debug_unwrap|functionalize|rearrange|replace_all.*", SCRIPT),
-    ("nn.functional", r".*_with_indices|native_.*|conv_tbc|(scaled_|)grouped_mm|scaled_mm|scaled_grouped_mm", INTERNAL),
-    ("|Tensor", r"batch_norm|instance_norm|embedding|embedding_bag|dropout_|alpha_dropout_|feature_alpha_dropout_|prelu|index|"
+    ("nn.functional", r".*_with_indices|native_.*|(scaled_|)grouped_mm|scaled_mm|scaled_grouped_mm", INTERNAL),
+    ("|Tensor", r"batch_norm|instance_norm|embedding|dropout_|alpha_dropout_|feature_alpha_dropout_|prelu|index|"
      r"grad_dtype|Type|get_device_module", INTERNAL),
     ("distributed.checkpoint", r"Quantized.*", QUANTIZED),
     ("distributed.checkpoint", r"load_sharded_.*", DEPRECATED),

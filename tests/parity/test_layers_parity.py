@@ -116,6 +116,16 @@ BAGS: list[Any] = [
     lambda t, w, i: t.nn.functional.embedding_bag(i, w, t.tensor([0]), mode="sum", per_sample_weights=t.ones(3)),
     lambda t, w, i: t.nn.functional.embedding_bag(i, w, t.tensor([0]), mode="sum", per_sample_weights=w[:, 0].double()),
     lambda t, w, i: t.nn.functional.embedding_bag(i, w, t.tensor([], dtype=t.int64), include_last_offset=True),
+    lambda t, w, i: t.embedding_bag(w, i, t.tensor([0, 2, 2]))[0],
+    lambda t, w, i: t.cat([part.flatten() for part in t.embedding_bag(w, i, t.tensor([0, 2, 2]), False, 1)]),
+    lambda t, w, i: t.cat([part.flatten() for part in t.embedding_bag(w, i, t.tensor([0, 2, 2]), mode=2)]),
+    lambda t, w, i: t.cat([part.flatten() for part in t.embedding_bag(w, i, t.tensor([0, 2]), False, 2, False, None, False, 3)]),
+    lambda t, w, i: t.ops.aten.embedding_bag.padding_idx(w, i, t.tensor([0, 2]), False, 0, False, None, False, -1)[0],
+    lambda t, w, i: t.embedding_bag(w, i, t.tensor([0]), mode=3),
+    lambda t, w, i: t._weight_norm(w, t.norm_except_dim(w, 3, 1), 1),
+    lambda t, w, i: t.norm_except_dim(w, 2, -1),
+    lambda t, w, i: t.norm_except_dim(w, 2, 4),
+    lambda t, w, i: t.conv_tbc(w[:, None], w.reshape(2, 2, 2), w[1], 1),
 ]  # fmt: skip
 
 

@@ -32,6 +32,40 @@ RECURRENT = {
 }
 
 
+@pytest.mark.parametrize("form", ["padded", "packed", "cell"])
+@pytest.mark.parametrize("case", [c for c in RECURRENT if c != "lstm-projected"])
+def test_functions_of_torch(case: str, form: str) -> None:
+    """`torch.lstm`, `torch.ops.aten.gru`, `torch.rnn_tanh_cell` and their like, with the module's weights."""
+
+    def program(torch: Any) -> Any:
+        module = RECURRENT[case](torch.nn)
+        name, directions = module.mode.lower(), 2 if module.bidirectional else 1
+        count = module.num_layers * directions
+        states = [torch.tensor(STATES[i][:count], dtype=torch.float32) for i in range(2)]
+        hx: Any = states if name == "lstm" else states[0]
+        x = torch.tensor(STATES[2], dtype=torch.float32)
+        options = (module.bias, module.num_layers, 0.0, True, module.bidirectional)
+        if form == "cell":
+            step = getattr(torch, f"{name}_cell")
+            one = [state[0] for state in states] if name == "lstm" else states[0][0]
+            found = step(x[0], one, *module.all_weights[0])
+        elif form == "packed":
+            packed = torch.nn.utils.rnn.pack_padded_sequence(x, [4, 2])
+            found = getattr(torch.ops.aten, name)(
+                packed.data, packed.batch_sizes, hx, module._flat_weights, *options
+            )
+        else:
+            x = x.transpose(0, 1) if module.batch_first else x
+            found = getattr(torch, name)(x, hx, module._flat_weights, *options, module.batch_first)
+        found = list(found) if isinstance(found, tuple) else [found]
+        return found, torch.autograd.grad(found[0].square().sum(), module.all_weights[0])
+
+    agree(program, 1e-5)
+
+
+STATES = _values(4, 2, 4), _values(4, 2, 4), _values(4, 2, 3)
+
+
 @pytest.mark.parametrize("case", RECURRENT)
 def test_recurrent(case: str) -> None:
     make, like = RECURRENT[case], RECURRENT[case](nn)

@@ -33,8 +33,11 @@ from .adaptive_pooling import (
     adaptive_max_pool3d_with_indices as adaptive_max_pool3d_with_indices,
     fractional_max_pool2d as fractional_max_pool2d, fractional_max_pool3d as fractional_max_pool3d,
 )
+from .. import _reduction as _Reduction
 from .attention import (
-    multi_head_attention_forward as multi_head_attention_forward,
+    _canonical_mask as _canonical_mask, _in_projection as _in_projection,
+    _in_projection_packed as _in_projection_packed, _mha_shape_check as _mha_shape_check,
+    _none_or_dtype as _none_or_dtype, multi_head_attention_forward as multi_head_attention_forward,
     scaled_dot_product_attention as scaled_dot_product_attention,
 )
 from .bilinear import bilinear as bilinear
@@ -91,3 +94,4 @@ from .pooling import (
     max_pool3d_with_indices as max_pool3d_with_indices, max_unpool1d as max_unpool1d, max_unpool2d as max_unpool2d,
     max_unpool3d as max_unpool3d,
 )
+from .underlying import conv_tbc as conv_tbc

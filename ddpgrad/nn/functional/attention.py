@@ -17,6 +17,8 @@ from ... import (
     unsqueeze,
     zeros,
 )
+from ...backend.dtype import DType
+from ...core.errors import warn_program
 from ...ops.layers.attention import attention, require_mask, usual_scale
 from ...ops.layers.dropout import dropout
 from ...ops.linalg.matrix import linear
@@ -133,7 +135,7 @@ def multi_head_attention_forward(
     weights (N, L, S) averaged over the heads or (N, heads, L, S), None unless need_weights.
     Source: https://arxiv.org/abs/1706.03762
     """
-    batched = _check_inputs(query, key, value, key_padding_mask, attn_mask, num_heads)
+    batched = _mha_shape_check(query, key, value, key_padding_mask, attn_mask, num_heads)
     same = query is key and key is value
     if not batched:
         query = query.unsqueeze(1)
@@ -152,22 +154,14 @@ def multi_head_attention_forward(
         attn_mask = None
 
     if use_separate_proj_weight:
+        biases = (None, None, None) if in_proj_bias is None else in_proj_bias.chunk(3)
         weights = (q_proj_weight, k_proj_weight, v_proj_weight)
+        q, k, v = _in_projection(query, key, value, *weights, *biases)  # type: ignore[arg-type]
     else:
         assert in_proj_weight is not None
         if key.shape != value.shape:
             raise AssertionError(f"key shape {key.shape} does not match value shape {value.shape}")
-        weights = None if same else in_proj_weight.chunk(3)
-    if weights is None:
-        assert in_proj_weight is not None
-        packed = reshape(linear(query, in_proj_weight, in_proj_bias), (length, count, 3, width))
-        q, k, v = packed.unbind(2)
-    else:
-        biases = (None, None, None) if in_proj_bias is None else in_proj_bias.chunk(3)
-        q, k, v = (
-            linear(x, w, b)  # type: ignore[arg-type]
-            for x, w, b in zip((query, key, value), weights, biases, strict=True)
-        )
+        q, k, v = _in_projection_packed(query, key, value, in_proj_weight, in_proj_bias)
 
     if bias_k is not None and bias_v is not None:
         if static_k is not None or static_v is not None:
@@ -207,7 +201,25 @@ def multi_head_attention_forward(
     return out.squeeze(1), None if seen is None else seen.squeeze(0)
 
 
-def _check_inputs(
+def _in_projection_packed(
+    q: Tensor, k: Tensor, v: Tensor, w: Tensor, b: Tensor | None = None
+) -> list[Tensor]:
+    """The projections of all three by the weights of all, (3E, E): in one product where they are one tensor."""
+    if q is k and k is v:
+        return list(reshape(linear(q, w, b), (*q.shape[:-1], 3, q.shape[-1])).unbind(-2))
+    biases = (None, None, None) if b is None else b.chunk(3)
+    return list(_in_projection(q, k, v, *w.chunk(3), *biases))
+
+
+def _in_projection(
+    q: Tensor, k: Tensor, v: Tensor, w_q: Tensor, w_k: Tensor, w_v: Tensor,
+    b_q: Tensor | None = None, b_k: Tensor | None = None, b_v: Tensor | None = None,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    """The projections of all three, each by its own weights."""
+    return linear(q, w_q, b_q), linear(k, w_k, b_k), linear(v, w_v, b_v)
+
+
+def _mha_shape_check(
     query: Tensor,
     key: Tensor,
     value: Tensor,
@@ -263,6 +275,38 @@ def _heads(x: Tensor, heads: int) -> Tensor:
     return permute(reshape(x, (x.shape[0], x.shape[1], heads, x.shape[2] // heads)), 1, 2, 0, 3)
 
 
+def _none_or_dtype(input: Tensor | None) -> DType | None:
+    """The dtype of a mask, if there is one."""
+    return None if input is None else input.dtype
+
+
+def _canonical_mask(
+    mask: Tensor | None,
+    mask_name: str,
+    other_type: DType | None,
+    other_name: str,
+    target_type: DType,
+    check_other: bool = True,
+) -> Tensor | None:
+    """`mask` as what is added to scores of `target_type`; AssertionError for integers, a warning where another mask's dtype differs."""
+    if mask is None:
+        return None
+    if mask.dtype.category not in (0, 2):
+        raise AssertionError(f"only bool and floating types of {mask_name} are supported")
+    if check_other and other_type not in (None, mask.dtype):
+        warn_program(
+            f"Support for mismatched {mask_name} and {other_name} is deprecated. Use same type for both instead."
+        )
+    return _added(mask, target_type)
+
+
+def _added(mask: Tensor, dtype: DType) -> Tensor:
+    """-inf where a bool mask is True; another mask as it is."""
+    if mask.dtype.category:
+        return mask
+    return zeros(tuple(mask.shape), dtype=dtype, device=mask.device).masked_fill(mask, -math.inf)
+
+
 def _merged(
     attn_mask: Tensor | None, key_padding_mask: Tensor | None, shape: tuple[int, int, int, int], like: Tensor
 ) -> Tensor | None:
@@ -283,10 +327,5 @@ def _merged(
         return None
     if all(mask.dtype.category == 0 for mask in masks):
         return ~masks[0] if len(masks) == 1 else logical_and(~masks[0], ~masks[1])
-    added = [
-        zeros(tuple(m.shape), dtype=like.dtype, device=like.device).masked_fill(m, -math.inf)
-        if m.dtype.category == 0
-        else m.to(like.dtype)
-        for m in masks
-    ]
+    added = [_added(mask, like.dtype).to(like.dtype) for mask in masks]
     return added[0] if len(added) == 1 else added[0] + added[1]

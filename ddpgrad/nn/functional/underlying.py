@@ -7,11 +7,15 @@ from typing import Any
 from ...backend.dtype import float64, int8, int32, int64, uint8
 from ...core.overrides import overridable
 from ...core.tensor import Tensor
+from ...ops.creation.factories import arange
 from ...ops.dispatch.vocabulary import VOCABULARY
 from ...ops.layers.dropout import dropout as with_flags
+from ...ops.reduction.counting import searchsorted
+from ...ops.shape.stacking import cat
 from .. import functional as F
 from . import dropouts, normalization
 from .embedding import embedding as of_rows
+from .embedding import embedding_bag as of_bags
 from .reduction import named, reduced
 
 
@@ -50,6 +54,67 @@ def embedding(
     """`nn.functional.embedding`, with the table first; a negative `padding_idx` is none."""
     padding = padding_idx if padding_idx >= 0 else None
     return of_rows(indices, weight, padding, scale_grad_by_freq=scale_grad_by_freq, sparse=sparse)
+
+
+@overridable
+def embedding_bag(
+    weight: Tensor,
+    indices: Tensor,
+    offsets: Tensor,
+    scale_grad_by_freq: bool = False,
+    mode: int = 0,
+    sparse: bool = False,
+    per_sample_weights: Tensor | None = None,
+    include_last_offset: bool = False,
+    padding_idx: int | None = None,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """(`nn.functional.embedding_bag`, the bag of each index, how many indices each bag has, and its largest's index).
+
+    The table comes first. mode: 0 sum, 1 mean, 2 max. The last is (bags, width) in mode 2, and the third in the others.
+    """
+    if mode not in (0, 1, 2):
+        raise RuntimeError("`mode` must be sum, mean, or max.")
+    out = of_bags(
+        indices, weight, offsets, None, 2.0, scale_grad_by_freq, ("sum", "mean", "max")[mode], sparse,
+        per_sample_weights, include_last_offset, padding_idx,
+    )  # fmt: skip
+    place = arange(len(indices), device=indices.device)
+    owner = searchsorted(offsets[: len(out)].contiguous(), place, right=True) - 1
+    counted = indices.ne(-1 if padding_idx is None else padding_idx % len(weight))
+    sizes = owner.new_zeros(len(out)).index_add(0, owner, counted.to(int64))
+    if mode != 2:
+        return out, owner, sizes, sizes
+    # Where in `indices` the first row with the largest element is; behind the end in an empty bag.
+    largest = (weight.detach()[indices] == out.detach()[owner]) & counted[:, None]
+    before = place[:, None].where(largest, len(indices))
+    first = before.new_full(out.shape, len(indices)).index_reduce(0, owner, before, "amin")
+    return out, owner, sizes, cat([indices, indices.new_zeros(1)])[first]
+
+
+@overridable
+def conv_tbc(input: Tensor, weight: Tensor, bias: Tensor, pad: int = 0) -> Tensor:
+    """`nn.functional.conv1d` of (T, N, channels) with weights (width, channels, channels of the result)."""
+    out = F.conv1d(input.permute(1, 2, 0), weight.permute(2, 1, 0), bias, padding=pad)
+    return out.permute(2, 0, 1)
+
+
+@overridable
+def norm_except_dim(v: Tensor, pow: int = 2, dim: int = 0) -> Tensor:
+    """The `pow`-norm over all dimensions but `dim`, which are kept with length 1; of everything for -1."""
+    if dim == -1:
+        return v.norm(pow)
+    if not -v.ndim <= dim < v.ndim:
+        raise IndexError(
+            f"Dimension out of range (expected to be in range of [-{v.ndim}, {v.ndim - 1}], but got {dim})"
+        )
+    rest = tuple(i for i in range(v.ndim) if i != dim % v.ndim)
+    return v.norm(pow, rest, True) if rest else v.abs()
+
+
+@overridable
+def _weight_norm(v: Tensor, g: Tensor, dim: int = 0) -> Tensor:
+    """`v`, brought to the lengths `g` along `dim`."""
+    return v * (g / norm_except_dim(v, 2, dim))
 
 
 @overridable

@@ -6,26 +6,20 @@ import math
 import warnings
 from typing import Any
 
-from ...backend.dtype import promote_types
-from ...backend.sequence import BatchSizes, last_rows, steps
+from ...backend.sequence import BatchSizes
 from ...core.face import also_in
 from ...core.tensor import Tensor
-from ...ops.creation.factories import empty, from_numpy, zeros
+from ...ops.creation.factories import empty, zeros
 from ...ops.dispatch import autocast
-from ...ops.elementwise.unary import sigmoid, tanh
 from ...ops.indexing.gather import index_select
-from ...ops.layers.recurrent import gru_sequence, lstm_sequence, rnn_sequence
-from ...ops.linalg.matrix import linear
 from ...ops.shape.shape import reshape
-from ...ops.shape.stacking import cat, stack
-from .. import functional as F
 from .. import init
+from ..functional.recurrent import States, run_layers
 from ..parameter import Parameter
 from ..utils.rnn import PackedSequence
 from .module import Module
 
 _GATES = {"LSTM": 4, "GRU": 3, "RNN_TANH": 1, "RNN_RELU": 1}
-States = tuple[Tensor, ...]
 
 
 class RNNBase(Module):
@@ -182,30 +176,8 @@ class RNNBase(Module):
         return given if batched else tuple(state.unsqueeze(1) for state in given)
 
     def _run(self, rows: Tensor, sizes: BatchSizes, hx: States) -> tuple[Tensor, list[Tensor]]:
-        """(rows of the last layer's states, last states of all layers), from rows as `ops/layers/recurrent.py` has them."""
-        last: list[States] = []
-        for layer in range(self.num_layers):
-            outs = []
-            for direction in range(self._directions):
-                i = layer * self._directions + direction
-                out, ended = self._sequence(
-                    rows, tuple(state[i] for state in hx), self.all_weights[i], sizes, direction == 1
-                )
-                outs.append(out)
-                last.append(ended)
-            rows = outs[0] if len(outs) == 1 else cat(outs, 1)
-            if self.dropout and self.training and layer < self.num_layers - 1:
-                rows = F.dropout(rows, self.dropout)
-        return rows, [stack(states) for states in zip(*last, strict=True)]
-
-    def _sequence(
-        self, rows: Tensor, hx: States, weights: list[Any], sizes: BatchSizes, reverse: bool
-    ) -> tuple[Tensor, States]:
-        """One layer in one direction: (rows of states, last states of each kind)."""
-        if self.proj_size:
-            return _projected_lstm(rows, hx, weights, sizes, reverse)
-        states = run_cells(self.mode, rows, hx, weights, sizes, reverse)
-        return states[0], tuple(_last(state, sizes, reverse) for state in states)
+        dropout = self.dropout if self.training else 0.0
+        return run_layers(self.mode, rows, hx, self.all_weights, sizes, self._directions, dropout)
 
     def extra_repr(self) -> str:
         parts = [f"{self.input_size}, {self.hidden_size}"]
@@ -249,54 +221,6 @@ def _check_sizes(
         raise ValueError("proj_size should be a positive integer or zero to disable projections")
     if proj_size >= hidden_size:
         raise ValueError("proj_size has to be smaller than hidden_size")
-
-
-def run_cells(
-    mode: str, rows: Tensor, hx: States, weights: list[Any], sizes: BatchSizes, reverse: bool = False
-) -> States:
-    """The states (rows, H) of each kind of a recurrence; weights: weight_ih, weight_hh, and the biases if there are."""
-    weight_ih, weight_hh, *biases = weights
-    bias_ih, bias_hh = biases or (None, None)
-    if mode == "GRU":
-        gates, state, bias = linear(rows, weight_ih, bias_ih), hx[0], bias_hh
-        if not gates.dtype is state.dtype is weight_hh.dtype:  # under autocast
-            wider = promote_types(gates.dtype, state.dtype)
-            gates, state, weight_hh = (part.to(wider) for part in (gates, state, weight_hh))
-            bias = None if bias is None else bias.to(wider)
-        return (gru_sequence(gates, state, weight_hh, bias, sizes, reverse),)
-    # Both biases are added to the same sum.
-    bias = None if bias_ih is None else bias_ih + bias_hh
-    gates = linear(rows, weight_ih, bias)
-    if mode == "LSTM":
-        states = lstm_sequence(gates, hx[0], hx[1], weight_hh, sizes, reverse)
-        return states[0], states[1]
-    return (rnn_sequence(gates, hx[0], weight_hh, sizes, reverse, mode == "RNN_RELU"),)
-
-
-def _last(states: Tensor, sizes: BatchSizes, reverse: bool) -> Tensor:
-    """The last state (batch, H) of each sequence."""
-    batch = sizes[0]
-    if reverse:
-        return states[:batch]
-    if sizes[-1] == batch:
-        return states[states.shape[0] - batch :]
-    return index_select(states, 0, from_numpy(last_rows(sizes, reverse)).to(states.device))
-
-
-def _projected_lstm(
-    rows: Tensor, hx: States, weights: list[Any], sizes: BatchSizes, reverse: bool
-) -> tuple[Tensor, States]:
-    """An LSTM whose hidden state is projected to fewer dimensions (https://arxiv.org/abs/1402.1128), step by step."""
-    weight_ih, weight_hh, *biases, weight_hr = weights
-    gates = linear(rows, weight_ih, biases[0] + biases[1] if biases else None)
-    h, c = hx
-    outs = []
-    for start, size in steps(sizes, reverse):
-        i, f, n, o = (gates[start : start + size] + linear(h[:size], weight_hh)).chunk(4, 1)
-        cell = sigmoid(f) * c[:size] + sigmoid(i) * tanh(n)
-        outs.append(linear(sigmoid(o) * tanh(cell), weight_hr))
-        h, c = cat([outs[-1], h[size:]]), cat([cell, c[size:]])
-    return cat(outs[::-1] if reverse else outs), (h, c)
 
 
 class RNN(RNNBase):

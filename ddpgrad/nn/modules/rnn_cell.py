@@ -11,9 +11,9 @@ from ...ops.dispatch.autocast import casting
 from ...ops.elementwise.unary import sigmoid, tanh
 from ...ops.linalg.matrix import linear
 from .. import init
+from ..functional.recurrent import States, run_cells
 from ..parameter import Parameter
 from .module import Module
-from .rnn import States, run_cells
 
 
 class RNNCellBase(Module):

@@ -8,26 +8,15 @@ from ...autograd.grad_mode import no_grad
 from ...core.tensor import Tensor
 from ...ops.linalg.products import vdot
 from .. import functional as F
+from ..functional.underlying import _weight_norm, norm_except_dim
 from ..modules.conv import ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
 from ..modules.module import Module
 from . import parametrize
 from .orthogonal import orthogonal
 
-__all__ = ["as_matrix", "norm_except_dim", "orthogonal", "spectral_norm", "weight_norm"]
+__all__ = ["as_matrix", "orthogonal", "spectral_norm", "weight_norm"]
 
 _TRANSPOSED = (ConvTranspose1d, ConvTranspose2d, ConvTranspose3d)
-
-
-def norm_except_dim(v: Tensor, dim: int | None) -> Tensor:
-    """The 2-norm over all dimensions but `dim`, which are kept with length 1; of everything for None or -1."""
-    if dim is None or dim == -1:
-        return v.norm()
-    if not -v.ndim <= dim < v.ndim:
-        raise IndexError(
-            f"Dimension out of range (expected to be in range of [-{v.ndim}, {v.ndim - 1}], but got {dim})"
-        )
-    rest = tuple(i for i in range(v.ndim) if i != dim % v.ndim)
-    return v.norm(2, rest, True) if rest else v.abs()
 
 
 def hook_of(module: Module, kind: type, name: str) -> tuple[int, Any] | None:
@@ -46,11 +35,11 @@ class _WeightNorm(Module):
         self.dim = -1 if dim is None else dim
 
     def forward(self, weight_g: Tensor, weight_v: Tensor) -> Tensor:
-        return weight_v * (weight_g / norm_except_dim(weight_v, self.dim))
+        return _weight_norm(weight_v, weight_g, self.dim)
 
     def right_inverse(self, weight: Tensor) -> tuple[Tensor, Tensor]:
         """(lengths, directions)."""
-        return norm_except_dim(weight, self.dim), weight
+        return norm_except_dim(weight, 2, self.dim), weight
 
 
 def weight_norm(module: Module, name: str = "weight", dim: int | None = 0) -> Module:

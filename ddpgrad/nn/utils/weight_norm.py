@@ -6,9 +6,10 @@ import warnings
 from typing import Any
 
 from ...core.tensor import Tensor
+from ..functional.underlying import _weight_norm, norm_except_dim
 from ..modules.module import Module
 from ..parameter import Parameter, is_lazy
-from .parametrizations import hook_of, norm_except_dim
+from .parametrizations import hook_of
 
 
 class WeightNorm:
@@ -20,7 +21,7 @@ class WeightNorm:
     def compute_weight(self, module: Module) -> Tensor:
         """The directions brought to their lengths."""
         g, v = getattr(module, f"{self.name}_g"), getattr(module, f"{self.name}_v")
-        return v * (g / norm_except_dim(v, self.dim))
+        return _weight_norm(v, g, self.dim)
 
     def __call__(self, module: Module, inputs: Any) -> None:
         setattr(module, self.name, self.compute_weight(module))
@@ -40,7 +41,7 @@ def weight_norm(module: Module, name: str = "weight", dim: int | None = 0) -> Mo
     if is_lazy(weight):
         raise ValueError("The module passed to `WeightNorm` can't have uninitialized parameters.")
     delattr(module, name)
-    module.register_parameter(f"{name}_g", Parameter(norm_except_dim(weight.detach(), hook.dim)))
+    module.register_parameter(f"{name}_g", Parameter(norm_except_dim(weight.detach(), 2, hook.dim)))
     module.register_parameter(f"{name}_v", Parameter(weight.detach()))
     setattr(module, name, hook.compute_weight(module))
     module.register_forward_pre_hook(hook)
