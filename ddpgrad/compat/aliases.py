@@ -135,6 +135,7 @@ PAGES = {
     "_dynamo.utils": "from ..compat.compiler import disable_cache_limit, is_compile_supported\n"
     "from ..compat.switches import counters, maybe_enable_compiled_autograd, warn_once",
     "_inductor": "from ..compat.compiler import cudagraph_mark_step_begin",
+    "_vmap_internals": "from ..func import vmap, vmap as _vmap",
     "autograd.profiler_util": "from ..profiler.events import EventList, FunctionEvent, FunctionEventAvg, Interval\n"
     "from ..profiler.table import duration as _format_time, size as _format_memory",
     "distributed.algorithms._checkpoint": "",
