@@ -288,3 +288,30 @@ def test_the_gradient_of_one_row_of_an_embedding_can_be_differentiated():
     seed = torch.ones(2, requires_grad=True)
     (slope,) = torch.autograd.grad(F.embedding(torch.tensor(3), table), table, seed, create_graph=True)
     assert torch.autograd.grad(slope.sum(), seed)[0].tolist() == [1.0, 1.0]
+
+
+def test_sums_of_bags_are_those_of_their_rows_however_the_bags_are_given() -> None:
+    table = torch.randn(6, 4, dtype=torch.float64, requires_grad=True)
+    weights = torch.rand(3, 5, dtype=torch.float64, requires_grad=True)
+    indices = torch.randint(0, 6, (3, 5))
+    counts = (indices != 2)[..., None]
+    rows = (F.embedding(indices, table) * weights[..., None] * counts).sum(1)
+    flat = (indices.reshape(-1).int(), table, torch.tensor([0, 5, 10]))
+    found = F.embedding_bag(*flat, mode="sum", per_sample_weights=weights.reshape(-1), padding_idx=2)
+    torch.testing.assert_close(found, rows)
+    torch.testing.assert_close(
+        F.embedding_bag(indices, table, mode="sum", per_sample_weights=weights, padding_idx=2), rows
+    )
+    g = torch.randn_like(rows)
+    assert torch.allclose(*(torch.autograd.grad(out, weights, g)[0] for out in (found, rows)))
+    mean = F.embedding_bag(indices, table, padding_idx=2)
+    torch.testing.assert_close(
+        mean, (F.embedding(indices, table) * counts).sum(1) / counts.sum(1).clamp(min=1)
+    )
+    assert torch.autograd.gradgradcheck(
+        lambda t, w: F.embedding_bag(indices, t, mode="sum", per_sample_weights=w), (table, weights)
+    )
+    changed = F.embedding_bag(indices, table).sum()
+    indices.add_(1)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        changed.backward()

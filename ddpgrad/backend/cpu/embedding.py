@@ -1,4 +1,4 @@
-"""Compiled gradient of the embedding look-up for the CPU, float32 and float64."""
+"""Compiled gradient of the embedding look-up, and sums of bags of rows, for the CPU, float32 and float64."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from functools import partial
 
 import numpy as np
 
+from .compressed_product import compressed_product
 from .threads import in_parts
 from .vectormath import compiled_for, kernel
 
@@ -30,6 +31,50 @@ def embedding_backward(
     if bad[0] >= 0:
         raise IndexError(f"index {flat[bad[0]]} is out of bounds for a table of {num_embeddings} rows")
     return out
+
+
+def bag_sums(input: np.ndarray, weights: np.ndarray, indices: np.ndarray, bounds: np.ndarray) -> np.ndarray:
+    """(bags, D): a matrix whose row for a bag has its weights at its indices, times the table `input` (K, D)."""
+    return compressed_product(bounds, indices, weights, input, len(bounds) - 1, True)
+
+
+def bag_sums_backward(
+    sums: np.ndarray, weights: np.ndarray, indices: np.ndarray, bounds: np.ndarray, num_embeddings: int
+) -> np.ndarray:
+    """(num_embeddings, D): that matrix turned, times `sums` (bags, D)."""
+    return compressed_product(bounds, indices, weights, sums, num_embeddings, False)
+
+
+def row_products(table: np.ndarray, sums: np.ndarray, indices: np.ndarray, bounds: np.ndarray) -> np.ndarray:
+    """(L,): row indices[i] of `table` (K, D) times the row of `sums` (bags, D) of the bag that i is in."""
+    if not compiled_for(table, sums) or indices.dtype != np.int64:
+        return NotImplemented
+    out, bad = np.empty(indices.shape, table.dtype), np.full(1, -1)
+    table, sums = np.ascontiguousarray(table), np.ascontiguousarray(sums)
+    in_parts(
+        partial(_multiply_rows, table, sums, indices, bounds, out, bad),
+        len(sums),
+        indices.size * sums.shape[1],
+    )
+    if bad[0] >= 0:
+        raise IndexError(f"index {indices[bad[0]]} is out of bounds for a table of {len(table)} rows")
+    return out
+
+
+@kernel
+def _multiply_rows(table, sums, indices, bounds, out, bad, first, end):
+    """The products of bags `first` to `end`; bad[0] becomes the place of an index that is out of range."""
+    for bag in range(first, end):
+        row = sums[bag]
+        for i in range(bounds[bag], bounds[bag + 1]):
+            index = indices[i]
+            if index < 0 or index >= table.shape[0]:
+                bad[0] = i
+                return
+            source, total = table[index], out.dtype.type(0)
+            for j in range(row.size):
+                total += source[j] * row[j]
+            out[i] = total
 
 
 @kernel

@@ -79,3 +79,20 @@ def convolution_weight(g: MetaArray, input: MetaArray, weight_shape: Shape, *opt
 def col2im(g: MetaArray, size: Shape, kernel_size: Shape, *options: Shape) -> MetaArray:
     """Images of `size`, one channel for so many rows as the kernel has places."""
     return MetaArray((g.shape[0], g.shape[1] // math.prod(kernel_size), *size), g.dtype)
+
+
+def bag_sums(input: MetaArray, weights: MetaArray, indices: MetaArray, bounds: MetaArray) -> MetaArray:
+    """One row for each bag."""
+    return MetaArray((bounds.shape[0] - 1, input.shape[1]), input.dtype)
+
+
+def bag_sums_backward(
+    sums: MetaArray, weights: MetaArray, indices: MetaArray, bounds: MetaArray, num_embeddings: int
+) -> MetaArray:
+    """The shape of the table."""
+    return MetaArray((num_embeddings, sums.shape[1]), sums.dtype)
+
+
+def row_products(table: MetaArray, sums: MetaArray, indices: MetaArray, bounds: MetaArray) -> MetaArray:
+    """One product for each index."""
+    return MetaArray(indices.shape, table.dtype)

@@ -9,6 +9,7 @@ import numpy as np
 from ...autograd.function import Function
 from ...autograd.grad_mode import is_grad_enabled, no_grad
 from ...backend import dtype as dtypes
+from ...core.dispatching import telling
 from ...core.errors import warn_program
 from ...core.modes import exporting
 from ...core.tensor import Tensor
@@ -16,7 +17,7 @@ from ...ops.creation.factories import arange, from_numpy, zeros
 from ...ops.elementwise.binary import where
 from ...ops.elementwise.unary import clone
 from ...ops.indexing.gather import index_select
-from ...ops.layers.embedding import embedding_backward, embedding_rows
+from ...ops.layers.embedding import bag_sums, embedding_backward, embedding_rows
 from ...ops.reduction.norm import norm
 from ...ops.shape.shape import narrow, reshape
 
@@ -147,6 +148,8 @@ def embedding_bag(
         padding_idx %= count
     equal = input.ndim == 2 and input.shape[1] > 0
     indices = input if equal else flat
+    if mode != "max" and not (sparse or scale_grad_by_freq) and max_norm is None and _plain(weight, flat):
+        return _sums(weight, flat, bounds, per_sample_weights, padding_idx, mode)
     try:
         rows = _rows(weight, indices, padding_idx, max_norm, norm_type, sparse)
     except IndexError as error:
@@ -172,6 +175,37 @@ def embedding_bag(
         return total
     share = from_numpy(np.maximum(counts, 1)[:, None]).to(weight.device, weight.dtype)
     return total / share
+
+
+def _plain(weight: Tensor, indices: Tensor) -> bool:
+    """Whether the sums of bags are one op: for floats on the CPU that no program follows op by op."""
+    arrays = type(weight._array) is type(indices._array) is np.ndarray
+    return arrays and weight.dtype in (dtypes.float32, dtypes.float64) and not (telling or exporting.get())
+
+
+def _sums(
+    weight: Tensor,
+    flat: Tensor,
+    bounds: np.ndarray[Any, Any],
+    weights: Tensor | None,
+    padding_idx: int | None,
+    mode: str,
+) -> Tensor:
+    """The sums or means of bags without their rows in memory."""
+    indices = flat.to(dtypes.int64)
+    factors = weight.detach().new_ones(len(flat)) if weights is None else reshape(weights, (-1,))
+    factors = narrow(factors, 0, 0, len(flat))
+    if padding_idx is not None and not (counted := Tensor.numpy(indices, force=True) != padding_idx).all():
+        bounds = np.append(0, np.cumsum(counted))[bounds]
+        keep = from_numpy(np.flatnonzero(counted))
+        indices, factors = index_select(indices, 0, keep), index_select(factors, 0, keep)
+    try:
+        total = bag_sums(weight, factors, indices, bounds)
+    except IndexError as error:
+        raise _outside(Tensor.numpy(flat, force=True), weight.shape[0]) from error
+    if mode == "sum":
+        return total
+    return total / from_numpy(np.maximum(np.diff(bounds), 1)[:, None]).to(weight.dtype)
 
 
 def _check_mode(mode: str, by_frequency: bool, sparse: bool, weights: Tensor | None) -> None:

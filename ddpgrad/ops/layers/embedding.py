@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ...core.tensor import Tensor
-from ..dispatch.declare import op, primitive
+from ..dispatch.declare import composite, op, primitive
 from ..dispatch.explain import require_one_kind
 from ..indexing.raw_index import beside, index_array
 
@@ -75,3 +75,71 @@ def _np_embedding_backward(g: Any, indices: Any, rows: int) -> Any:
     out = np.zeros((rows, g.shape[-1]))
     np.add.at(out, indices, g)
     return out
+
+
+def _owners(indices: Any, bounds: Any) -> Any:
+    """Which bag each index is in."""
+    return np.searchsorted(bounds, np.arange(len(indices), like=bounds), side="right") - 1
+
+
+@composite
+def row_products(F: Any, table: Any, sums: Any, indices: Any, bounds: Any) -> Any:
+    """(L,): the row of `table` that each index names times its bag's row of `sums` (bags, width)."""
+    owners = _owners(indices, bounds)
+    return F.sum(F.embedding_rows(table, indices, None) * F.embedding_rows(sums, owners, None), 1)
+
+
+def _bags(rng: Any) -> tuple[Any, ...]:
+    """Weights, indices and bounds of three bags, the second of them empty."""
+    return rng.standard_normal(5), np.array([0, 4, 4, 2, 1]), np.array([0, 2, 2, 5])
+
+
+@op(
+    grads={
+        "input": lambda F, g, input_shape, weights, indices, bounds: F.bag_sums_backward(
+            g, weights, indices, bounds, input_shape[0]
+        ),
+        "weights": lambda F, g, input, indices, bounds: F.row_products(input, g, indices, bounds),
+    },
+    adapt=lambda input, weights, indices, bounds: (
+        input,
+        weights,
+        _indices(indices, input),
+        beside(input, index_array(bounds)),
+    ),
+    samples=lambda rng: [((rng.standard_normal((5, 3)), *_bags(rng)), {})],
+    reference=lambda w, s, i, b: _np_embedding_backward(w[i] * s[:, None], _owners(i, b), len(b) - 1),
+    method=False,
+    grad_name="EmbeddingBagBackward0",
+)
+def bag_sums(F: Any, input: Tensor, weights: Tensor, indices: Any, bounds: Any) -> Tensor:
+    """(bags, width): the sums of `weights` (L,) times the rows `indices` (L,) of the table `input` (rows, width).
+
+    bounds: int64 (bags + 1,), where the indices of each bag begin, and those of the last one end.
+    """
+    rows = F.embedding_rows(input, indices, None) * F.unsqueeze(weights, 1)
+    return F.embedding_backward(rows, _owners(indices, bounds), len(bounds) - 1, None)
+
+
+@op(
+    grads={
+        "sums": lambda F, g, weights, indices, bounds: F.bag_sums(g, weights, indices, bounds),
+        "weights": lambda F, g, sums, indices, bounds: F.row_products(g, sums, indices, bounds),
+    },
+    adapt=lambda sums, weights, indices, bounds, num_embeddings: (
+        sums,
+        weights,
+        beside(sums, index_array(indices)),
+        beside(sums, index_array(bounds)),
+        num_embeddings,
+    ),
+    samples=lambda rng: [((rng.standard_normal((3, 3)), *_bags(rng), 6), {})],
+    reference=lambda g, s, i, b, n: _np_embedding_backward(g[_owners(i, b)] * s[:, None], i, n),
+    method=False,
+)
+def bag_sums_backward(
+    F: Any, sums: Tensor, weights: Tensor, indices: Any, bounds: Any, num_embeddings: int
+) -> Tensor:
+    """The gradient of the table: each bag's row of `sums` (bags, width) times a weight, added up by index."""
+    rows = F.embedding_rows(sums, _owners(indices, bounds), None) * F.unsqueeze(weights, 1)
+    return F.embedding_backward(rows, indices, num_embeddings, None)
