@@ -43,21 +43,22 @@ def attention(
     out = _empty_in_order_of(query, (*query.shape[:-1], value.shape[-1]))
     lse = np.empty(query.shape[:-1], query.dtype)
     rows_of_lse = lse.reshape(-1, query.shape[-2])
-    stacks = _stacks(query, key, is_causal)
+    stacks = _stacks(query, key, mask, is_causal)
 
     def part(first: int, end: int) -> None:
         buffer = np.empty(0, query.dtype)
         for index, matrix in stacks[first:end]:
             q, k, v, o = query[index], key[index], value[index], out[index]
             for rows, columns in _blocks(query, key, is_causal):
-                shape = (q.shape[0], rows.stop - rows.start, columns)
+                shape = (*q.shape[:-2], rows.stop - rows.start, columns)
                 if buffer.size < math.prod(shape):
                     buffer = np.empty(math.prod(shape), query.dtype)
                 scores = buffer[: math.prod(shape)].reshape(shape)
-                np.matmul(q[:, rows], k[:, :columns].swapaxes(1, 2), out=scores)
-                factor = _masked(scores, mask, index, rows.start, scale)
-                _softmax_(scores, factor, is_causal, mask is not None, rows.start, matrix, rows_of_lse)
-                np.matmul(scores, v[:, :columns], out=o[:, rows])
+                np.matmul(q[..., rows, :], k[..., :columns, :].swapaxes(-1, -2), out=scores)
+                stack = _one_stack(scores)
+                factor = _masked(stack, mask, index, rows.start, scale)
+                _softmax_(stack, factor, is_causal, mask is not None, rows.start, matrix, rows_of_lse)
+                np.matmul(scores, v[..., :columns, :], out=o[..., rows, :])
 
     in_parts(part, len(stacks), lse.size * key.shape[-2], blas=True)
     return out, lse
@@ -81,32 +82,33 @@ def attention_backward(
     g, query, key, value = for_blas(g), for_blas(query), for_blas(key), for_blas(value)
     g_query, g_key, g_value = (_empty_in_order_of(x, x.shape) for x in (query, key, value))
     rows_of_lse = np.ascontiguousarray(lse).reshape(-1, query.shape[-2])
-    stacks = _stacks(query, key, is_causal)
+    stacks = _stacks(query, key, mask, is_causal)
 
     def part(first: int, end: int) -> None:
         buffer = np.empty(0, query.dtype)
         for index, matrix in stacks[first:end]:
             g_q, g_k, g_v = g_query[index], g_key[index], g_value[index]
             for rows, columns in _blocks(query, key, is_causal):
-                q, k, v = query[index][:, rows], key[index][:, :columns], value[index][:, :columns]
-                g_out = g[index][:, rows]
-                shape = (q.shape[0], rows.stop - rows.start, columns)
+                q, g_out = query[index][..., rows, :], g[index][..., rows, :]
+                k, v = key[index][..., :columns, :], value[index][..., :columns, :]
+                shape = (*q.shape[:-1], columns)
                 size = math.prod(shape)
                 if buffer.size < 2 * size:
                     buffer = np.empty(2 * size, query.dtype)
                 p, g_scores = buffer[:size].reshape(shape), buffer[size : 2 * size].reshape(shape)
-                np.matmul(q, k.swapaxes(1, 2), out=p)
-                np.matmul(g_out, v.swapaxes(1, 2), out=g_scores)
-                factor = _masked(p, mask, index, rows.start, scale)
-                _softmax_backward_(p, g_scores, factor, scale, is_causal, rows.start, matrix, rows_of_lse)
-                np.matmul(g_scores, k, out=g_q[:, rows])
+                np.matmul(q, k.swapaxes(-1, -2), out=p)
+                np.matmul(g_out, v.swapaxes(-1, -2), out=g_scores)
+                stacks_of = _one_stack(p), _one_stack(g_scores)
+                factor = _masked(stacks_of[0], mask, index, rows.start, scale)
+                _softmax_backward_(*stacks_of, factor, scale, is_causal, rows.start, matrix, rows_of_lse)
+                np.matmul(g_scores, k, out=g_q[..., rows, :])
                 # The first block of rows sets what further blocks add to.
                 done = 0 if rows.start == 0 else min(rows.start, columns) if is_causal else columns
                 _multiply_into(g_v, p, g_out, done)
                 _multiply_into(g_k, g_scores, q, done)
                 if is_causal and rows.stop == query.shape[-2]:
-                    g_k[:, columns:] = 0  # keys that no query sees
-                    g_v[:, columns:] = 0
+                    g_k[..., columns:, :] = 0  # keys that no query sees
+                    g_v[..., columns:, :] = 0
 
     in_parts(part, len(stacks), lse.size * key.shape[-2], blas=True)
     return g_query, g_key, g_value
@@ -140,7 +142,7 @@ def _masked(scores: Array, mask: Array | None, index: tuple[Any, ...], first_row
         own = mask[None]
     else:
         own = mask[tuple([n if size > 1 else 0 for n, size in zip(outer, mask.shape, strict=False)])]
-        own = own[heads] if len(own) > 1 else own
+        own = _one_stack(own[heads] if len(own) > 1 else own)
     if own.dtype == bool:
         _hide_(scores, own, scale, first_row)
     else:
@@ -153,18 +155,28 @@ def _empty_in_order_of(x: Array, shape: tuple[int, ...]) -> Array:
     return np.empty_like(x, shape=shape)
 
 
-def _stacks(query: Array, key: Array, is_causal: bool) -> list[tuple[tuple[Any, ...], int]]:
-    """(index that gives a stack (heads, *, *) of matrices, number of its first matrix)."""
+def _one_stack(x: Array) -> Array:
+    """(*, rows, columns) as (matrices, rows, columns), of elements in order."""
+    return x.reshape(-1, *x.shape[-2:]) if x.ndim > 3 else x
+
+
+def _stacks(
+    query: Array, key: Array, mask: Array | None, is_causal: bool
+) -> list[tuple[tuple[Any, ...], int]]:
+    """(index that gives a stack (heads, *, *) or (batch, heads, *, *) of matrices, number of its first matrix)."""
     lead = list(query.shape[:-2])
     if not lead:
         return [((None,), 0)]
-    heads = lead.pop()
+    inner = 1
     fits = _BLOCK // (_rows(query, key, is_causal) * key.shape[-2])
-    stack = max(1, min(fits, -(-heads // threads())))
+    count = lead.pop()
+    if lead and fits >= 2 * count and (mask is None or math.prod(mask.shape[:-2]) == 1):
+        inner, count = count, lead.pop()
+    stack = max(1, min(fits // inner, -(-count // threads())))
     return [
-        ((*outer, slice(first, first + stack)), number * heads + first)
+        ((*outer, slice(first, first + stack)), (number * count + first) * inner)
         for number, outer in enumerate(np.ndindex(*lead))
-        for first in range(0, heads, stack)
+        for first in range(0, count, stack)
     ]
 
 
@@ -185,9 +197,9 @@ def _blocks(query: Array, key: Array, is_causal: bool) -> Iterator[tuple[slice, 
 
 def _multiply_into(sink: Array, left: Array, right: Array, done: int) -> None:
     """left^T @ right for each matrix of a stack, added to the first `done` rows of sink, stored in the others."""
-    product = np.matmul(left.swapaxes(1, 2), right)
-    sink[:, :done] += product[:, :done]
-    sink[:, done : product.shape[1]] = product[:, done:]
+    product = np.matmul(left.swapaxes(-1, -2), right)
+    sink[..., :done, :] += product[..., :done, :]
+    sink[..., done : product.shape[-2], :] = product[..., done:, :]
 
 
 @kernel
