@@ -262,3 +262,15 @@ def test_an_interrupted_wait_leaves_no_part_for_the_next_kernel():
         signal.signal(signal.SIGINT, before)
     in_parts(next_kernel, 2)
     assert sorted(done) == [0, 1]
+
+
+def test_lapack_has_as_many_threads_as_the_process_has_set():
+    """SciPy's BLAS is another library than NumPy's, and is loaded when a program first needs it."""
+    program = """
+import ddpgrad as torch
+torch.set_num_threads(1)
+torch.linalg.lu_factor(torch.eye(3))
+from threadpoolctl import threadpool_info
+assert {part["num_threads"] for part in threadpool_info() if part["user_api"] == "blas"} == {1}
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=600)

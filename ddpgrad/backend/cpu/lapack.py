@@ -2,24 +2,58 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+from typing import Any
+
 import numpy as np
-from scipy.linalg import get_lapack_funcs
+
+from ...core import environment
+from .threads import blas_threads, in_parts, set_threads
+
+# Matrices up to this size, from so many on, are left to compiled code: SciPy takes microseconds for each.
+_SMALL, _MANY = 32, 16
+
+
+def _scipy_linalg() -> Any:
+    """SciPy, whose BLAS is another library than NumPy's, with as many threads as the process has set."""
+    count = blas_threads()
+    module = import_module("scipy.linalg")
+    set_threads(count)
+    return module
+
+
+get_lapack_funcs = _scipy_linalg().get_lapack_funcs
+
+
+def _are_many_and_small(A: np.ndarray) -> bool:
+    m, n = A.shape[-2:]
+    small = max(m, n) <= _SMALL and A.size >= _MANY * m * n
+    return small and A.dtype.char in "fd" and A.dtype.isnative and environment.numba_enabled()
 
 
 def solve_triangular(A: np.ndarray, B: np.ndarray, upper: bool, unitriangular: bool = False) -> np.ndarray:
     """X with A @ X = B, where only one triangle of A is read; a zero on the diagonal gives inf or nan."""
     if not A.size or not B.size:
         return NotImplemented
-    (trtrs,) = get_lapack_funcs(("trtrs",), (A, B))
     lead = np.broadcast_shapes(A.shape[:-2], B.shape[:-2])
     A, B = np.broadcast_to(A, lead + A.shape[-2:]), np.broadcast_to(B, lead + B.shape[-2:])
+    if A.dtype == B.dtype and _are_many_and_small(A):
+        from . import small_factors  # Numba
+
+        return small_factors.solve_triangular(A, B, upper, unitriangular)
+    (trtrs,) = get_lapack_funcs(("trtrs",), (A, B))
     out = np.empty(B.shape, trtrs.dtype)
-    for i in np.ndindex(*lead):
-        # A matrix in C order is the transposed one in LAPACK's order, which saves a copy.
-        a, lower, trans = (A[i], not upper, 0) if A[i].flags.f_contiguous else (A[i].T, upper, 1)
-        out[i], info = trtrs(a, B[i], lower=lower, trans=trans, unitdiag=unitriangular)
-        if info:
-            out[i] = _substituted(A[i], B[i], upper)
+
+    def solve(_: int, __: int) -> None:
+        for i in np.ndindex(*lead):
+            # A matrix in C order is the transposed one in LAPACK's order, which saves a copy.
+            a, lower, trans = (A[i], not upper, 0) if A[i].flags.f_contiguous else (A[i].T, upper, 1)
+            out[i], info = trtrs(a, B[i], lower=lower, trans=trans, unitdiag=unitriangular)
+            if info:
+                out[i] = _substituted(A[i], B[i], upper)
+
+    # BLAS's own threads take milliseconds for four rows where another program has the second core.
+    in_parts(solve, 1, 0, blas=True)
     return out
 
 
@@ -37,6 +71,10 @@ def lu_factor(A: np.ndarray, pivot: bool) -> tuple[np.ndarray, np.ndarray, np.nd
     """L below and U on and above the diagonal; LAPACK's pivots, from 1; the rows of A in the order of L @ U."""
     if not A.size or not pivot:
         return NotImplemented
+    if _are_many_and_small(A):
+        from . import small_factors
+
+        return small_factors.lu_factor(A)
     (getrf,) = get_lapack_funcs(("getrf",), (A,))
     m, n = A.shape[-2:]
     out = np.empty(A.shape, getrf.dtype)
