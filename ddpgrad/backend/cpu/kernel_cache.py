@@ -7,6 +7,7 @@ import os
 import time
 import warnings
 import zlib
+from functools import partial
 from typing import Any
 
 from numba.core.caching import FunctionCache
@@ -96,8 +97,12 @@ class KernelCache(FunctionCache):
         return zlib.crc32(self._impl.filename_base.encode())
 
 
-def cached(compiled: Any) -> Any:
-    """A compiled function, kept on disk where that can be; see `vectormath.kernel`."""
+def cached(compiled: Any, apart: bool = False) -> Any:
+    """A compiled function that Python or C calls, kept on disk where that can be; see `vectormath.kernel`.
+
+    apart: its arrays do not overlap.
+    """
+    compiled._compiler.pipeline_class = partial(_compiler, apart)
     try:
         compiled.enable_caching()
         compiled._cache = KernelCache(compiled._cache._py_func)
@@ -109,6 +114,14 @@ def cached(compiled: Any) -> Any:
             stacklevel=3,
         )
     return compiled
+
+
+def _compiler(apart: bool, *arguments: Any) -> Any:
+    from .kernel_compiler import (
+        KernelCompiler,
+    )  # which a process does not load that finds all kernels on disk
+
+    return KernelCompiler(apart, *arguments)
 
 
 def worth_compiling(compiled: Any, elements: int) -> bool:

@@ -18,7 +18,6 @@ from llvmlite import ir
 from numba import njit, types
 from numba.core import config
 from numba.core.codegen import get_host_cpu_features
-from numba.core.compiler import Compiler
 from numba.extending import intrinsic, overload, register_jitable
 
 from .kernel_cache import cached
@@ -52,7 +51,7 @@ def kernel(function: Callable[..., Any], fastmath: Any = _KERNEL) -> Callable[..
     The copy on disk is renewed when the function's own file changes: whoever edits what is
     inlined from this module deletes `__pycache__/*.nb?` beside it.
     """
-    return cached(njit(fastmath=fastmath, pipeline_class=_Apart, **_OPTIONS)(function))
+    return cached(njit(fastmath=fastmath, **_OPTIONS)(function), apart=True)
 
 
 def compiled(function: Any, *arguments: Any) -> Any:
@@ -61,18 +60,6 @@ def compiled(function: Any, *arguments: Any) -> Any:
     dispatcher.compile(arguments)
     dispatcher.disable_compile()
     return dispatcher
-
-
-class _Apart(Compiler):
-    """Numba's compiler, told that the arrays of a kernel do not overlap.
-
-    Otherwise LLVM adds a check that takes arrays which merely lie near one another for overlapping, and goes on without
-    vectors, whose last bit can differ: the result would depend on where the heap had room.
-    """
-
-    def define_pipelines(self) -> Any:
-        self.state.flags.noalias = True
-        return super().define_pipelines()
 
 
 def processor_has(*features: str) -> bool:
