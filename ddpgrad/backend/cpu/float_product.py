@@ -168,21 +168,17 @@ _PANELS = types.Array(types.float32, 4, "C")
 _INT = types.intp
 
 
-class _Kernels:
-    """Loaded or compiled when a product is first made."""
-
-    pack_columns: Any = None
-    pack_rows: Any = None
-    multiply: Any = None
+@functools.cache
+def _packs_rows() -> Any:
+    """`_pack_rows`, loaded or compiled at the first call, as the others."""
+    return compiled(_pack_rows, _SOURCE, _INT, _INT, _INT, _PANELS)
 
 
-def _kernels() -> type[_Kernels]:
-    if _Kernels.multiply is None:
-        _Kernels.pack_columns = compiled(_pack_columns, _MATRIX, _PACKED)
-        _Kernels.pack_rows = compiled(_pack_rows, _SOURCE, _INT, _INT, _INT, _PANELS)
-        out = types.Array(types.float32, 3, "A")
-        _Kernels.multiply = compiled(_multiply, _SOURCE, _PANELS, _SOURCE, _INT, _INT, _INT, _INT, out)
-    return _Kernels
+@functools.cache
+def _multiplies() -> Any:
+    """`_multiply`."""
+    out = types.Array(types.float32, 3, "A")
+    return compiled(_multiply, _SOURCE, _PANELS, _SOURCE, _INT, _INT, _INT, _INT, out)
 
 
 @functools.cache
@@ -230,8 +226,8 @@ def by(right: Array, times: int) -> Callable[[Array, Array], object]:
         whole = np.ascontiguousarray(right)
         return lambda left, out: by_blas(left, whole, out)
     panels = np.empty((columns // _COLUMNS, length, _COLUMNS), np.float32)
-    _kernels().pack_columns(right, panels)
-    by_panels = _by_panels()
+    pack_columns, by_panels = _by_panels()
+    pack_columns(right, panels)
 
     def multiply(left: Array, out: Array) -> object:
         fits = left.shape[1] == length and out.shape == (len(left), columns)
@@ -245,9 +241,10 @@ def by(right: Array, times: int) -> Callable[[Array, Array], object]:
 
 
 @functools.cache
-def _by_panels() -> Any:
-    """Loaded or compiled at the first call."""
-    return compiled(_multiply_panels, _MATRIX, _PACKED, types.Array(types.float32, 2, "A"))
+def _by_panels() -> tuple[Any, Any]:
+    """`_pack_columns` and `_multiply_panels`."""
+    pack_columns = compiled(_pack_columns, _MATRIX, _PACKED)
+    return pack_columns, compiled(_multiply_panels, _MATRIX, _PACKED, types.Array(types.float32, 2, "A"))
 
 
 def is_packed(right: Array) -> bool:
@@ -288,7 +285,7 @@ def _multiply_heights(left: Array, right: Array, out: Array, elements: int) -> N
 
 def _multiply_rows(left: Array, right: Array, out: Array, elements: int) -> None:
     """`product` of so many rows that what is packed of them is small beside the operands. elements: see `in_parts`."""
-    kernels = _kernels()
+    multiply = _multiplies()
     rows, columns = out.shape[1:]
     length = left.shape[2]
     panels = -(-columns // _COLUMNS)
@@ -298,12 +295,20 @@ def _multiply_rows(left: Array, right: Array, out: Array, elements: int) -> None
         depth = min(_DEPTH, length - first)
         packed = np.empty((len(left), -(-rows // _ROWS) - whole, depth, _ROWS), np.float32)
         if packed.size:
-            kernels.pack_rows(left, first, depth, whole, packed)
-        work = partial(_part, left, packed, right, first, depth, out)
+            _packs_rows()(left, first, depth, whole, packed)
+        work = partial(_part, multiply, left, packed, right, first, depth, out)
         in_parts(work, panels, elements)
 
 
 def _part(
-    left: Array, packed: Array, right: Array, first: int, depth: int, out: Array, start: int, end: int
+    multiply: Any,
+    left: Array,
+    packed: Array,
+    right: Array,
+    first: int,
+    depth: int,
+    out: Array,
+    start: int,
+    end: int,
 ) -> None:
-    _Kernels.multiply(left, packed, right, first, depth, start, end, out)
+    multiply(left, packed, right, first, depth, start, end, out)

@@ -22,6 +22,7 @@ Work = Callable[[int, int], Any]
 # Elements of which one thread has done much before another has begun, where an element takes less than a nanosecond.
 WORTH_SHARING = 1 << 17
 PER_ELEMENT = 50  # multiplications of a product in the time of such an element
+MOST_HELPERS = 248
 
 
 def _nothing(first: int, end: int) -> None:
@@ -91,11 +92,14 @@ class _Helper:
 class _Team:
     """count: threads with the one that asks, None until somebody does. lock: held by whom they work for.
 
+    gathered: whether the helpers are there, or it is known that there are none. What they need takes a second to compile where it
+    is not on disk, so that programs of small tensors do without.
     helpers: of which NumPy's loops may ask, too, so whoever does holds the lock in `watching.STATE`. blas: what sets the number
     of threads of each library that has so many, and how many it has.
     """
 
     count: int | None = None
+    gathered = False
     helpers: tuple[_Helper, ...] = ()
     watching: Any = None  # the module, which is Numba's
     blas: tuple[tuple[Callable[[int], Any], int], ...] = ()
@@ -137,25 +141,27 @@ def threads() -> int:
     """The number of threads that the calling one may share a kernel between."""
     count = team.count
     if count is None:
-        count = _gather(blas_threads())
+        count = min(blas_threads(), MOST_HELPERS + 1) if environment.numba_enabled() else 1
+        team.count = count
     return 1 if count == 1 or _part.inside else count
 
 
 def expect(array: Any) -> Any:
     """A new array. Where it is large, the threads that will compute with it are gathered."""
-    if team.count is None and array.__class__ is np.ndarray and array.size >= WORTH_SHARING // 2:
+    if not team.gathered and array.__class__ is np.ndarray and array.size >= WORTH_SHARING // 2:
         threads()
+        _gather()
     return array
 
 
-def _gather(count: int) -> int:
-    """Have `count` threads with the calling one, and let NumPy's loops be shared by them."""
+def _gather() -> None:
+    """Have the other threads, and let NumPy's loops be shared by them."""
     with team.lock:
-        if team.count is None:
-            if count > 1 and environment.numba_enabled():
+        count = team.count
+        if not team.gathered and count is not None:
+            if count > 1:
                 from . import repeated_rows, shared_loops, watching
 
-                count = min(count, watching.MOST_HELPERS + 1)
                 shared_loops.install()
                 repeated_rows.install()
                 team.helpers = tuple([_Helper() for _ in range(count - 1)])
@@ -165,8 +171,7 @@ def _gather(count: int) -> int:
                 # Without the GIL they begin sooner than a part of Python's.
                 watching.STATE[watching.LEAST] = max(WORTH_SHARING // 2, 4 * watching.GRAIN)
                 team.watching = watching
-            team.count = count
-        return team.count
+            team.gathered = True
 
 
 def forget() -> None:
@@ -178,7 +183,7 @@ def forget() -> None:
             for helper in team.helpers:
                 helper.end()
             team.watching.compiled("unlock")(state)
-        team.count, team.helpers = None, ()
+        team.count, team.gathered, team.helpers = None, False, ()
 
 
 def _say_that_none_help() -> int:
@@ -192,7 +197,8 @@ def _in_a_new_process() -> None:
     if team.helpers:
         _say_that_none_help()
         team.watching.STATE[team.watching.LOCK] = 0
-    team.count, team.helpers, team.lock, _part.inside = None, (), threading.Lock(), False
+    team.count, team.gathered, team.helpers, team.lock = None, False, (), threading.Lock()
+    _part.inside = False
 
 
 os.register_at_fork(after_in_child=_in_a_new_process)
@@ -206,6 +212,8 @@ def in_parts(work: Work, length: int, elements: int = WORTH_SHARING, blas: bool 
     """
     most = threads()
     count = min(most, length) if elements >= WORTH_SHARING else 1
+    if count > 1 and not team.gathered:
+        _gather()
     limits = blas and most > 1
     if not ((count > 1 or limits) and team.lock.acquire(blocking=False)):
         work(0, length)

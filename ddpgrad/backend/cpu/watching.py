@@ -18,6 +18,7 @@ from .element_loops import pointer
 from .inner_loops import address_of, call, feeds_itself, few_words
 from .kernel_cache import cached
 from .register_tile import intrinsic
+from .threads import MOST_HELPERS
 from .vectormath import _OPTIONS, instruction
 
 _LOOKS = 1 << 9  # 0.1 to 0.2 ms
@@ -36,7 +37,7 @@ CELLS = 64
 
 # Places in what all loops are told: whether the helpers work for somebody, elements that are worth their while, and who they are.
 LOCK, LEAST, HELPERS, FIRST_HELPER = 0, 1, 2, 8
-NEVER, MOST_HELPERS = 1 << 62, 248
+NEVER = 1 << 62
 GRAIN = 1 << 8  # parts end where vectors do, whatever their width, so that no element is computed otherwise
 
 _EXCEPTIONS = 0x3F  # all of <fenv.h>, whatever the processor
