@@ -120,6 +120,56 @@ def test_code_of_another_type_is_not_taken(begin, tmp_path):
     assert told(begin("f4", "f8")) == [1000, 1000, 1]
 
 
+CALLED = """
+from ddpgrad.backend.cpu.vectormath import kernel, part
+
+@part
+def doubled(x):
+    return x + x
+
+@kernel
+def inner(x):
+    for i in range(x.size):
+        x[i] = doubled(x[i])
+
+@kernel
+def outer(x):
+    inner(x)
+    inner(x)
+"""
+CALLS_EACH = """
+import gc
+import sys
+import numpy as np
+from numba.core.codegen import JITCodeLibrary
+
+made, finish = [], JITCodeLibrary._finalize_specific
+JITCodeLibrary._finalize_specific = lambda self: (made.append(self.name.rpartition(".")[2]), finish(self))[1]
+import called
+
+x = np.ones(3, np.float32)
+for name in sys.argv[1:]:
+    getattr(called, name)(x)
+print(x[0], gc.isenabled(), *sorted({*made} & {"doubled", "inner", "outer"}))
+"""
+
+
+def test_what_kernels_call_has_no_machine_code_unless_it_is_a_kernel_itself(tmp_path):
+    """One may have come from the disk while the other was compiled."""
+    (tmp_path / "called.py").write_text(CALLED)
+    (tmp_path / "calls_each.py").write_text(CALLS_EACH)
+    for names, said in (
+        (["inner"], "2.0 True inner"),
+        (["outer", "inner"], "8.0 True inner outer"),
+        (["outer", "inner"], "8.0 True inner outer"),
+    ):
+        command = [sys.executable, tmp_path / "calls_each.py", *names]
+        assert (
+            subprocess.run(command, capture_output=True, text=True, timeout=600, check=True).stdout
+            == f"{said}\n"
+        )
+
+
 FEW_DRAWS = """
 import ddpgrad as torch
 
@@ -133,3 +183,18 @@ def test_few_random_numbers_compile_nothing(tmp_path):
     subprocess.run([sys.executable, "-c", FEW_DRAWS], env=env, check=True, timeout=600)
     kept = {path.name.partition(".")[0] for path in tmp_path.rglob("*.nbc")}
     assert "element_loops" in kept and "twister" not in kept and "normals" not in kept
+
+
+FEW_ELEMENTS = """
+import ddpgrad as torch
+
+torch.ones(300, 40).sum(0)
+"""
+
+
+def test_threads_are_gathered_for_large_arrays_only(tmp_path):
+    """What they need takes a second to compile."""
+    env = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path), "OMP_NUM_THREADS": "2"}
+    subprocess.run([sys.executable, "-c", FEW_ELEMENTS], env=env, check=True, timeout=600)
+    kept = {path.name.partition(".")[0] for path in tmp_path.rglob("*.nbc")}
+    assert "reduce" in kept and "watching" not in kept
