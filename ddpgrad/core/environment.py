@@ -169,14 +169,15 @@ def mpi_rank_and_size() -> tuple[int, int] | None:
 
 
 def started_together() -> tuple[str, int] | None:
-    """How many of this process mpiexec, srun or torchrun has started, where that is several, and the variable that says so.
+    """How many of this process mpiexec, srun, torchrun or a shell has started, where that is several, and the variable that
+    says so.
 
     None for a process that ddprun has started.
     """
     if "DDPGRAD_PROCS" in os.environ:
         return None
-    torchrun = (("RANK", "WORLD_SIZE"),) if "TORCHELASTIC_RUN_ID" in os.environ else ()
-    for rank, size in (*torchrun, *MPI_VARIABLES):
+    named = ("RANK", "WORLD_SIZE")
+    for rank, size in (named, *MPI_VARIABLES) if "TORCHELASTIC_RUN_ID" in os.environ else (*MPI_VARIABLES, named):
         if rank in os.environ and size in os.environ:
             count = _integer(size)
             return (size, count) if count > 1 else None

@@ -1,4 +1,4 @@
-"""ddprun as mpiexec, srun or torchrun has started it, several times: it runs the script as one rank of their job."""
+"""ddprun as mpiexec, srun, torchrun or a shell has started it, several times: it runs the script as one rank of their job."""
 
 from __future__ import annotations
 
@@ -22,8 +22,9 @@ _OF_A_RANK = ("as_torch", "module", "threads", "timeout", "trace", "verify")
 def wanted(chosen: argparse.Namespace, rest: Sequence[str]) -> bool:
     """Whether this ddprun is one of several that mpiexec, srun or torchrun has started, and is to run the script itself.
 
-    It is not where `--nnodes` asks for a ddprun on each host. Raises LaunchError for options by which each of them
-    would start a job of its own.
+    It is not where `--nnodes` asks for a ddprun on each host, nor where it is told what to start and only RANK and
+    WORLD_SIZE, which a shell may have from elsewhere, speak of others. Raises LaunchError for options by which each of
+    those that a launcher started would start a job of its own.
     """
     started = environment.started_together()
     if started is None or chosen.nnodes.partition(":")[0] != "1":
@@ -35,6 +36,8 @@ def wanted(chosen: argparse.Namespace, rest: Sequence[str]) -> bool:
         same = {"module": chosen.module, "timeout": chosen.timeout, "threads": chosen.threads}
         Plan(count, count, target, tuple(arguments), **same).check()
         return True
+    if variable == "WORLD_SIZE" and "TORCHELASTIC_RUN_ID" not in environment.rendezvous():
+        return False
     script = shlex.join(["-m", *rest] if chosen.module else rest)
     starter, count_option, by_mpi = "mpirun", "-n", " --mpi"
     if variable == "WORLD_SIZE":
@@ -50,7 +53,7 @@ def wanted(chosen: argparse.Namespace, rest: Sequence[str]) -> bool:
 
 
 def run(chosen: argparse.Namespace, rest: Sequence[str]) -> None:
-    """Run the script, or the module, as the rank that mpiexec, srun or torchrun has made of this process."""
+    """Run the script, or the module, as the rank that its surroundings have made of this process."""
     variables = {
         "DDPGRAD_AS_TORCH": "1" if chosen.as_torch else None,
         "DDPGRAD_TIMEOUT": None if chosen.timeout is None else f"{chosen.timeout:g}",
@@ -66,7 +69,7 @@ def run(chosen: argparse.Namespace, rest: Sequence[str]) -> None:
     from ddpgrad.distributed.ranks import host
 
     target, *arguments = rest
-    if environment.launched() is None:  # torchrun's ranks meet by themselves
+    if environment.launched() is None:  # ranks of torchrun, or of a shell, meet by themselves
         sys.argv = [target, *arguments]
         sys.path[0] = os.getcwd() if chosen.module else os.path.dirname(os.path.abspath(target))
         (runpy.run_module if chosen.module else runpy.run_path)(target, run_name="__main__")

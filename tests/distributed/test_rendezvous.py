@@ -43,16 +43,22 @@ def test_the_environment_is_enough(program):
     assert [one[4:] for one in elastic] == [[0, True], [0, True]]
 
 
-def test_torchrun_may_start_ddpgrads_run_which_then_is_no_launcher(program):
+@pytest.mark.parametrize("by", [{"TORCHELASTIC_RUN_ID": "x"}, {}], ids=["torchrun", "a shell"])
+def test_others_may_start_ddpgrads_run_which_then_is_no_launcher(program, by):
     """`torchrun --no-python python -m ddpgrad.run --as-torch train.py`: not a job of one rank for each worker."""
     program.write(f"import torch.nn\n{TRAIN}")
     run = ["-m", "ddpgrad.run", "--as-torch"]
-    each = [{"RANK": r, "WORLD_SIZE": 2, "TORCHELASTIC_RUN_ID": "x", "LOCAL_RANK": r} for r in range(2)]
+    each = [{"RANK": r, "WORLD_SIZE": 2, "LOCAL_RANK": r, **by} for r in range(2)]
     started = [program.start(one, options=run) for one in each]
     assert [json.loads(out)[:3] for out, _ in ended(started)] == [
         [rank, 2, [[3.0, 3.0, 3.0]]] for rank in range(2)
     ]
-    [(_, err)] = ended([program.start(each[0], options=["-m", "ddpgrad.run", "-n", "2"])], 2)
+    start = program.start(each[0], options=[*run, "-n", "2"])
+    if not by:  # RANK and WORLD_SIZE may be left from another program, as torchrun takes them
+        [(out, _)] = ended([start])
+        assert sorted(json.loads(line.partition("] ")[2])[:2] for line in out.splitlines()) == [[0, 2], [1, 2]]
+        return
+    [(_, err)] = ended([start], 2)
     assert "torchrun has started 2 of this ddprun (WORLD_SIZE=2)" in err
     assert "`torchrun --no-python --nproc-per-node 2 python" in err
 
