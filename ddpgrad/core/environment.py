@@ -168,16 +168,16 @@ def mpi_rank_and_size() -> tuple[int, int] | None:
     return None
 
 
-def started_together() -> tuple[str, int] | None:
-    """How many of this process mpiexec, srun, torchrun or a shell has started, where that is several, and the variable that
-    says so.
+def started_together(by_hand: bool = False) -> tuple[str, int] | None:
+    """How many of this process mpiexec, srun or torchrun has started, where that is several, and the variable that says so.
 
-    None for a process that ddprun has started.
+    by_hand: or a shell, which has set RANK and WORLD_SIZE. None for a process that ddprun has started.
     """
     if "DDPGRAD_PROCS" in os.environ:
         return None
     named = ("RANK", "WORLD_SIZE")
-    for rank, size in (named, *MPI_VARIABLES) if "TORCHELASTIC_RUN_ID" in os.environ else (*MPI_VARIABLES, named):
+    first = (named,) if "TORCHELASTIC_RUN_ID" in os.environ else ()
+    for rank, size in (*first, *MPI_VARIABLES, *((named,) if by_hand else ())):
         if rank in os.environ and size in os.environ:
             count = _integer(size)
             return (size, count) if count > 1 else None

@@ -70,7 +70,7 @@ class ProcessGroup:
             return self.ranks.index(rank)
         except ValueError:
             raise ValueError(
-                f"{what} {rank} is not part of this group, which has the ranks {list(self.ranks)}"
+                f"{what} {rank!r} is not part of this group, which has the ranks {list(self.ranks)}"
             ) from None
 
     def __getattr__(self, name: str) -> Any:
@@ -297,12 +297,15 @@ def split_group(
 def destroy_process_group(group: ProcessGroup | None = None) -> None:
     """Leave `group`, or all groups; after that `init_process_group` may be called again.
 
-    DistributedError if parameters of a DistributedDataParallel are NaN, when all groups are left.
+    DistributedError if parameters of a DistributedDataParallel are NaN, when all groups are left; ValueError for a group that
+    was left before.
     """
     if is_outside(group):
         return
     left = resolve(group)
     mine = groups.get()
+    if left not in mine:
+        raise ValueError("Invalid process group specified: destroy_process_group was called for it already")
     if left is mine[0] and sys.exception() is None:  # which would hide the error of what is left so
         world.current().last_checks.raise_error()
     for gone in list(mine) if left is mine[0] else [left]:

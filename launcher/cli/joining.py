@@ -26,18 +26,16 @@ def wanted(chosen: argparse.Namespace, rest: Sequence[str]) -> bool:
     WORLD_SIZE, which a shell may have from elsewhere, speak of others. Raises LaunchError for options by which each of
     those that a launcher started would start a job of its own.
     """
-    started = environment.started_together()
+    others = [option for name, option in options.given(chosen).items() if name not in _OF_A_RANK]
+    started = environment.started_together(by_hand=not others)
     if started is None or chosen.nnodes.partition(":")[0] != "1":
         return False
-    others = [option for name, option in options.given(chosen).items() if name not in _OF_A_RANK]
     variable, count = started
     if not others:
         target, *arguments = rest
         same = {"module": chosen.module, "timeout": chosen.timeout, "threads": chosen.threads}
         Plan(count, count, target, tuple(arguments), **same).check()
         return True
-    if variable == "WORLD_SIZE" and "TORCHELASTIC_RUN_ID" not in environment.rendezvous():
-        return False
     script = shlex.join(["-m", *rest] if chosen.module else rest)
     starter, count_option, by_mpi = "mpirun", "-n", " --mpi"
     if variable == "WORLD_SIZE":

@@ -64,6 +64,18 @@ def test_a_rank_outside_the_group_is_warned_and_takes_no_part():
     dist.simulate(in_a_group(use), 2)
 
 
+def test_a_group_that_was_left_is_not_left_again():
+    def leave(rank):
+        group = dist.new_group([0, 1])
+        dist.destroy_process_group(group)
+        with pytest.raises(
+            ValueError, match=r"Invalid process group specified: destroy_process_group was called"
+        ):
+            dist.destroy_process_group(group)
+
+    dist.simulate(in_a_group(leave), 2)
+
+
 def test_lists_of_another_length_are_refused_on_all_ranks():
     def share(rank):
         with pytest.raises(MismatchError, match=r"'3 objects'.*\n.*'1 objects'"):

@@ -58,6 +58,14 @@ def two_models_in_another_order() -> None:
         backward(model)
 
 
+def graph_of_averages(wrap: Callable[[nn.Module], nn.Module]) -> Callable[[], None]:
+    def program() -> None:
+        model = wrap(build())
+        model(X).sum().backward(create_graph=True)
+
+    return program
+
+
 def part_unused() -> None:
     model = build()
     ddp = DDP(model)
@@ -139,6 +147,11 @@ NOT_WHOLE = (
     "DTensor.from_local(tensor, mesh, [Replicate()]). Under fully_shard call the module that was sharded: its forward() and its "
     "parts have no whole parameters by themselves"
 )
+NO_GRAPH = (
+    "the gradient of parameter '{}' has a graph of its own (create_graph=True), which an average over the ranks has not: "
+    "what is computed from .grad would add nothing to a loss. Take the first gradients by torch.autograd.grad(loss, inputs, "
+    "create_graph=True), and call backward() once for the loss and what is computed from them."
+)
 NO_FUTURE = (
     "a communication hook must return a torch.futures.Future of the bucket's new gradients, got {}; "
     "`work.get_future().then(...)` makes one"
@@ -180,6 +193,12 @@ MISTAKES: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
         "use them, or the loss does not depend on them. Let forward and the loss use them (nothing of '2' was used), or call "
         "requires_grad_(False) on them before the model is wrapped. If that is meant, wrap with "
         "DistributedDataParallel(model, find_unused_parameters=True).",
+    ),
+    "a graph of averaged gradients": (graph_of_averages(DDP), DistributedError, NO_GRAPH.format("2.weight")),
+    "a graph of averaged parts": (
+        graph_of_averages(fully_shard),
+        DistributedError,
+        NO_GRAPH.format("0.weight"),
     ),
     "nothing to train": (
         lambda: DDP(nn.Tanh()),
@@ -285,6 +304,7 @@ MISTAKES: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
 
 
 @pytest.mark.parametrize("name", MISTAKES)
+@pytest.mark.filterwarnings("ignore:Using backward.. with create_graph=True:UserWarning")
 def test_message(name: str):
     mistake, kind, text = MISTAKES[name]
     with pytest.raises(kind) as caught:
@@ -314,6 +334,23 @@ def test_a_model_wrapped_twice_is_averaged_once(wrap, what):
         found = ranks(2, lambda: program(True))[0]
     for got, want in zip(found, expected, strict=True):
         np.testing.assert_array_equal(got, want)
+
+
+def test_a_graph_that_outlives_its_wrapper_is_warned_of():
+    def program():
+        model = build()
+        loss = DDP(model)(X).sum()
+        with pytest.warns(
+            RuntimeWarning,
+            match="DistributedDataParallel was freed after its forward, and before the backward",
+        ):
+            loss.backward()
+        del loss
+        backward(model)  # without a word: its graph was never anybody's
+        DDP(model)(X)
+        backward(model)
+
+    ranks(2, program)
 
 
 def test_a_model_converted_after_wrapping_has_gradients_of_its_new_kind():

@@ -56,7 +56,10 @@ def test_others_may_start_ddpgrads_run_which_then_is_no_launcher(program, by):
     start = program.start(each[0], options=[*run, "-n", "2"])
     if not by:  # RANK and WORLD_SIZE may be left from another program, as torchrun takes them
         [(out, _)] = ended([start])
-        assert sorted(json.loads(line.partition("] ")[2])[:2] for line in out.splitlines()) == [[0, 2], [1, 2]]
+        assert sorted(json.loads(line.partition("] ")[2])[:2] for line in out.splitlines()) == [
+            [0, 2],
+            [1, 2],
+        ]
         return
     [(_, err)] = ended([start], 2)
     assert "torchrun has started 2 of this ddprun (WORLD_SIZE=2)" in err

@@ -206,6 +206,10 @@ class Averages:
         """Move a gradient that lies elsewhere into the memory for it, if there is some."""
         view, parameter = self.memory(i), self.parameters[i]
         if view is not None and parameter._grad is not None and parameter._grad is not view:
+            if parameter._grad.requires_grad:
+                from .use_errors import graph_lost  # here, as few programs come to it
+
+                raise graph_lost(self.names[i])
             view._array[...] = parameter._grad._array
             parameter._grad = view
 

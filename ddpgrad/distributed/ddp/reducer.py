@@ -7,6 +7,7 @@ all ranks. When backward ends, the reducer waits for what is still under way.
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -159,6 +160,10 @@ class Reducer(Averages):
         for i, bucket in self.place.items():
             if self.accumulators[i].room is bucket:
                 self.accumulators[i].bucket = self.accumulators[i].room = None
+        if self.awaited and self.communicator.size > 1 and not sys.is_finalizing():
+            from .use_errors import warn_when_gone  # here, as few programs come to it
+
+            warn_when_gone(self.accumulators)
 
     def memory(self, i: int) -> Tensor | None:
         """Where the gradient of parameter i has to lie: its bucket; a sparse one lies anywhere."""

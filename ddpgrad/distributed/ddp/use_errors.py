@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Sequence
+from sys import getrefcount
 from typing import TYPE_CHECKING
+from weakref import ref
 
 from ...core.errors import DistributedError
 
 if TYPE_CHECKING:
+    from ...autograd.accumulate import AccumulateGrad
     from .reducer import Reducer
 
 _UNFINISHED = "Expected to have finished reduction in the prior iteration before starting a new one. "
@@ -44,6 +48,37 @@ def second_gradient(name: str) -> DistributedError:
         f"parameter '{name}' got a second gradient in one backward, after it was handed over. A part of the model "
         "that is checkpointed or used again needs one backward for all of it."
     )
+
+
+def graph_lost(name: str) -> DistributedError:
+    """What to raise where backward(create_graph=True) has come to parameter `name`."""
+    return DistributedError(
+        f"the gradient of parameter '{name}' has a graph of its own (create_graph=True), which an average over the ranks has not: "
+        "what is computed from .grad would add nothing to a loss. Take the first gradients by torch.autograd.grad(loss, inputs, "
+        "create_graph=True), and call backward() once for the loss and what is computed from them."
+    )
+
+
+def warn_when_gone(accumulators: Iterable[AccumulateGrad]) -> None:
+    """Warn at the first gradient of a graph that has outlived its DistributedDataParallel, which was to average it."""
+
+    def told() -> None:
+        for one in held:
+            if (node := one()) is not None:
+                node.filled = None
+        warnings.warn(
+            "a DistributedDataParallel was freed after its forward, and before the backward that runs: its gradients are this "
+            "rank's own, not averaged over the ranks. Keep the DistributedDataParallel, as in a variable, until backward has ended.",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+
+    # The caller's list, the loop and the argument itself refer to a node; what else does is a graph.
+    held: list[ref[AccumulateGrad]] = []
+    for node in accumulators:
+        if getrefcount(node) > 3 and node.filled is None:
+            held.append(ref(node))
+            node.filled = told
 
 
 def cut_short(rank: int) -> DistributedError:
