@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import os
 import sys
@@ -17,6 +18,7 @@ from weakref import WeakKeyDictionary
 from ...core.errors import CheckpointError
 from ...core.rank_local import RankLocal
 from ..process_group import ProcessGroup, get_process_group_ranks, is_initialized, new_group, resolve
+from ..ranks import world
 from ._storage_utils import _storage_setup
 from .default_planner import DefaultSavePlanner
 from .filesystem import FileSystemWriter
@@ -155,7 +157,7 @@ def async_save(
         _wait_for(before)  # which writes out of the memory that is copied into
     copied = stager.stage(states)
     group = _group_of_threads(process_group) if ranks.get_world_size() > 1 else process_group
-    upload = Future[Metadata]()
+    upload = _Upload()
 
     def write() -> None:
         _wait_for(before)
@@ -165,7 +167,8 @@ def async_save(
                 _save(staged, checkpoint_id, storage_writer, planner, group, no_dist, use_collectives)
             )
         except CheckpointError as error:
-            print(f"async_save: {error}", file=sys.stderr)  # the program may never ask
+            print(f"async_save: {error}", file=sys.stderr)  # before the end of the program, if that does not ask
+            upload.unasked.append(error)
             upload.set_exception(error)
         except BaseException as error:  # of the collectives: the rank fails, whoever asks
             upload.set_exception(error)
@@ -173,12 +176,39 @@ def async_save(
 
     thread = threading.Thread(target=write, name="checkpoint writer")
     _last.set(thread)
+    world.current().last_checks.add(functools.partial(_unasked, upload.unasked, thread), upload)
     thread.start()
     if isinstance(copied, Future):
         return AsyncSaveResponse(_without_result(copied), upload)
     if stager.should_synchronize_after_execute:
         stager.synchronize_staging()
     return upload
+
+
+class _Upload(Future[Metadata]):
+    """What `async_save` returns. unasked: its error, as long as nobody has asked for it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.unasked: list[CheckpointError] = []
+
+    def result(self, timeout: float | None = None) -> Metadata:
+        error = self.exception(timeout)
+        if error is not None:
+            raise error
+        return super().result()
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        error = super().exception(timeout)
+        self.unasked.clear()
+        return error
+
+
+def _unasked(errors: list[CheckpointError], thread: threading.Thread) -> CheckpointError | None:
+    """The error that nobody has asked for."""
+    if thread is not threading.current_thread():
+        thread.join()
+    return errors[0] if errors else None
 
 
 def _without_result(copied: Future[Any]) -> Future[None]:
