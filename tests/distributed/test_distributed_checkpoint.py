@@ -214,6 +214,12 @@ def test_an_error_on_one_rank_is_raised_on_all(folder: Path, monkeypatch, capfd)
     assert "async_save: rank 1" in capfd.readouterr().err
 
 
+def test_a_checkpoint_under_way_is_written_before_groups_are_left(tmp_path: Path):
+    ranks(2, lambda: dcp.async_save({"own": torch.ones(3)}, checkpoint_id=tmp_path / "a") and None)
+    dcp.load(into := {"own": torch.zeros(3)}, checkpoint_id=tmp_path / "a")
+    assert into["own"].tolist() == [1.0] * 3
+
+
 def test_training_goes_on_while_the_disk_is_slow(tmp_path: Path, monkeypatch):
     """Nothing is visible until all is stored; saves of one place come one after the other."""
     stored, real = threading.Event(), os.fsync

@@ -100,10 +100,7 @@ class ExitWatch:
                 world.hosted[0].last_checks.raise_error()
             except DdpgradError as error:
                 self._on_exception(type(error), error, error.__traceback__)
-                # What `atexit` calls has no say in the exit code.
-                sys.stdout.flush()
-                sys.stderr.flush()
-                self._exit_before(exit_codes.RANK_FAILED)
+                _exit_badly(self._exit_before)
         self._left = True
         if self._reporter is not None:
             self._reporter.leave()
@@ -141,11 +138,12 @@ class ExitWatch:
 class LastChecks:
     """What is looked at, without waiting for other ranks, when the program of a rank ends well.
 
-    alone: no other rank shares its process. error: what was found.
+    alone: no other rank shares its process. unwatched: nobody sees that program end who would call `raise_error`, so
+    that the process does it itself. error: what was found.
     """
 
-    def __init__(self, rank: int, alone: bool) -> None:
-        self._rank, self._alone = rank, alone
+    def __init__(self, rank: int, alone: bool, unwatched: bool) -> None:
+        self._rank, self._alone, self._unwatched = rank, alone, unwatched
         self._checks: list[weakref.finalize] = []
         self.error: DdpgradError | None = None
 
@@ -155,19 +153,41 @@ class LastChecks:
         def ended() -> None:
             self.error = self.error or check()
 
+        if self._unwatched:
+            self._unwatched = False
+            atexit.register(self._end, os.getpid())
         self._checks = [known for known in self._checks if known.alive]
         self._checks.append(weakref.finalize(owner, ended))
         self._checks[-1].atexit = False
 
     def raise_error(self) -> None:
         """Check, and raise what is wrong. Where ranks share a process, only the one at fault raises, and others keep it."""
-        for check in self._checks:
-            check()
+        for known in self._checks:
+            if (
+                last := known.detach()
+            ) is not None:  # a call would do nothing once `atexit` has come to weakref's own function
+                last[1]()
         self._checks.clear()
         error = self.error
         if error is not None and (self._alone or self._rank in error.ranks):
             self.error = None
             raise error
+
+    def _end(self, pid: int) -> None:
+        if os.getpid() != pid:
+            return
+        try:
+            self.raise_error()
+        except DdpgradError:
+            traceback.print_exc()
+            _exit_badly(os._exit)
+
+
+def _exit_badly(exit_at_once: Callable[[int], NoReturn]) -> NoReturn:
+    """End this process from within `atexit`, whose functions have no say in the exit code."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    exit_at_once(exit_codes.RANK_FAILED)
 
 
 def _at_end_of_child(leave: Callable[[], None]) -> Any:

@@ -206,7 +206,8 @@ class HostedRank:
         self.launch = world.launch
         self.progress = progress.begin(rank)
         self.variables = {"RANK": str(rank), "WORLD_SIZE": str(self.world_size)}
-        self.last_checks = LastChecks(rank, alone=len(self.launch.ranks) == 1)
+        unwatched = not world.assigned and self.launch.procs == 1 and environment.launched() is None
+        self.last_checks = LastChecks(rank, alone=len(self.launch.ranks) == 1, unwatched=unwatched)
         # How many groups this rank has made, or seen others make; and of those that only members make, by their ranks.
         self._groups: Counter[tuple[int, ...] | None] = Counter()
 
