@@ -297,13 +297,12 @@ def split_group(
 def destroy_process_group(group: ProcessGroup | None = None) -> None:
     """Leave `group`, or all groups; after that `init_process_group` may be called again.
 
-    DistributedError if parameters of a DistributedDataParallel are NaN, when all groups are left; ValueError for a group that
-    was left before.
+    DistributedError if parameters of a DistributedDataParallel are NaN, and CheckpointError if one that `async_save` was to
+    write is lost, when all groups are left; ValueError for a group that was left before.
     """
     if is_outside(group):
         return
-    left = resolve(group)
-    mine = groups.get()
+    left, mine = resolve(group), groups.get()
     if left not in mine:
         raise ValueError("Invalid process group specified: destroy_process_group was called for it already")
     if left is mine[0] and sys.exception() is None:  # which would hide the error of what is left so
@@ -362,8 +361,7 @@ def get_node_local_rank(fallback_rank: int | None = None) -> int:
 
 def get_backend_config(group: ProcessGroup | None = None) -> str:
     """The backend of each kind of device, as "cpu:shm,cuda:shm"."""
-    name = get_backend(group)
-    return f"cpu:{name},cuda:{name}"
+    return ",".join(f"{kind}:{get_backend(group)}" for kind in ("cpu", "cuda"))
 
 
 def get_pg_count() -> int:
