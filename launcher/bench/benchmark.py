@@ -42,7 +42,7 @@ def _numbers(name: str, text: str, least: int = 1) -> list[int]:
 
 
 def _ranks(given: argparse.Namespace, least: int) -> list[int]:
-    if given.ranks:
+    if given.ranks is not None:
         return _numbers("--ranks", given.ranks, least)
     if given.hosts or given.hostfile:
         raise LaunchError("--ranks must be given with --hosts and --hostfile")
@@ -68,8 +68,9 @@ def _folder(given: argparse.Namespace) -> Path:
     return folder
 
 
-def _measured(given: argparse.Namespace, wanted: Sequence[Any], made: Any) -> list[list[Any]]:
-    """Of each job the results of its rounds, as `made` makes them; tells how far it is."""
+def _measured(given: argparse.Namespace, folder: Path, wanted: Sequence[Any], made: Any) -> list[list[Any]]:
+    """Of each job the results of its rounds, as `made` makes them; tells how far it is. They will be kept in `folder`."""
+    folder.mkdir(parents=True, exist_ok=True)
     found: dict[Any, list[Any]] = {job: [] for job in wanted}
     for turn, job in jobs.in_turns(wanted, given.rounds):
         began = time.monotonic()
@@ -85,7 +86,18 @@ def _training(given: argparse.Namespace) -> None:
         cluster.parse(given.predict)
     models.named(given.model)
     what = {"kind": "training"} | {
-        name: getattr(given, name) for name in ("model", "scaling", "device", "batch")
+        name: getattr(given, name)
+        for name in (
+            "model",
+            "scaling",
+            "device",
+            "batch",
+            "threads",
+            "workers",
+            "procs",
+            "hosts",
+            "hostfile",
+        )
     }
     before = results.earlier(given.against, what) if given.against is not None else []
     folder, ranks = _folder(given), _ranks(given, 1)
@@ -101,7 +113,7 @@ def _training(given: argparse.Namespace) -> None:
         for stack in ("ddpgrad", *given.vs):
             options = _options(given) if stack == "ddpgrad" else ()
             wanted.append(jobs.Job(stack, count, "training", ("--stack", stack, *words), options))
-    runs = _measured(given, wanted, lambda told: Training(**told))
+    runs = _measured(given, folder, wanted, lambda told: Training(**told))
     results.write(folder, what, runs)
     found = results.points(runs)
     first = runs[0][0]
@@ -141,7 +153,7 @@ def _collectives(given: argparse.Namespace) -> None:
         for count in ranks
     ]
 
-    runs = _measured(given, wanted, lambda told: Collectives.of(**told))
+    runs = _measured(given, folder, wanted, lambda told: Collectives.of(**told))
     results.write(folder, {"kind": "collectives", "device": given.device}, runs)
     found = [
         (own[0], [_joined(rounds) for rounds in zip(*(one.rows for one in own), strict=True)]) for own in runs
@@ -164,7 +176,6 @@ def _joined(rounds: Sequence[Row]) -> Row:
 def _tell(folder: Path, lines: Sequence[str], draw: Callable[[], Sequence[Path]]) -> None:
     """Print and keep `lines`, and draw pictures where that can be done."""
     text = "\n\n".join(lines)
-    folder.mkdir(parents=True, exist_ok=True)
     (folder / "table.txt").write_text(text + "\n")
     print(text)
     try:
@@ -179,7 +190,15 @@ def _tell(folder: Path, lines: Sequence[str], draw: Callable[[], Sequence[Path]]
 def _forecast(given: argparse.Namespace, runs: Sequence[Sequence[Any]]) -> str:
     """What `--predict` says."""
     wanted = cluster.parse(given.predict)
-    measured = [own[0] for folder in given.collectives for own in results.read(folder, "collectives")[1]]
+    measured = []
+    for folder in given.collectives:
+        own = [rounds[0] for rounds in results.read(folder, "collectives")[1]]
+        if not cluster.uses(wanted, own):
+            raise LaunchError(
+                f"--collectives {folder}: of no use for {given.predict}. It must hold all-reduces of two sizes or more, over "
+                "hosts with one rank each, or on one host with as many ranks as ranks= says, where intra= is not given"
+            )
+        measured += own
     known = [own[0] for own in runs if own[0].recording is not None]
     if not known:
         raise LaunchError(

@@ -23,7 +23,7 @@ from .collectives import BUCKET, Collectives
 from .training import Training
 
 _NAMED = {"nvlink3": 300e9, "nvlink4": 450e9, "nvlink5": 900e9, "pcie4": 32e9, "pcie5": 64e9}
-_RATE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(bits?|bit/s|bps|b|bytes|byte/s|B)", re.IGNORECASE)
+_RATE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(bits?|bytes?|b)(?:ps|/s)?", re.IGNORECASE)
 _SCALE = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12}
 _TIME = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 # Of a link's rate: frames and headers of Ethernet and TCP with 1,500 bytes take 5 %.
@@ -61,9 +61,10 @@ class Between:
 
 def parse(text: str) -> Cluster:
     """`hosts=128,gpus=8,link=200Gb,intra=nvlink4,latency=20us`; gpus may be called ranks. LaunchError if a part is wrong."""
-    parts = {name: value for name, _, value in (part.partition("=") for part in text.split(",") if part)}
-    if "gpus" in parts:
-        parts["ranks"] = parts.pop("gpus")
+    pairs = [part.replace("gpus=", "ranks=").split("=", 1) for part in text.split(",") if part]
+    parts = {name: "".join(value) for name, *value in pairs}
+    if len(parts) < len(pairs):
+        raise LaunchError(f"--predict {text}: give each part once (gpus and ranks are one part)")
     unknown = [name for name in parts if name not in ("hosts", "ranks", "link", "intra", "latency")]
     if unknown or "hosts" not in parts or "link" not in parts:
         problem = f"there is no {unknown[0]!r}" if unknown else "hosts and link must be given"
@@ -77,7 +78,7 @@ def parse(text: str) -> Cluster:
     intra = parts.get("intra")
     latency = _seconds(parts["latency"]) if "latency" in parts else None
     return Cluster(
-        hosts, ranks, _rate("link", parts["link"]), _rate("intra", intra) if intra else None, latency
+        hosts, ranks, _rate("link", parts["link"]), None if intra is None else _rate("intra", intra), latency
     )
 
 
@@ -88,7 +89,7 @@ def _whole(name: str, text: str) -> int:
 
 
 def _rate(name: str, text: str) -> float:
-    """Bytes a second. A small b, bit: bits; a large B, or byte: bytes."""
+    """Bytes a second. A small b, bit: bits; a large B, or byte: bytes; /s or ps may follow."""
     if text in _NAMED:
         return _NAMED[text]
     found = _RATE.fullmatch(text)
@@ -132,6 +133,12 @@ def between(cluster: Cluster, measured: Sequence[Collectives]) -> Between:
             per_round = cost.latency / _rounds(hosts) if cluster.latency is None else cluster.latency
             return Between(per_round, cost.per_byte / _sent(hosts), hosts)
     return Between(_ROUND if cluster.latency is None else cluster.latency, 0.0, 0)
+
+
+def uses(cluster: Cluster, measured: Sequence[Collectives]) -> bool:
+    """Whether any of `measured` says something about the cluster."""
+    inside = cluster.ranks > 1 and cluster.intra is None and within(cluster, "cpu", measured) is not None
+    return inside or between(cluster, measured).measured > 0
 
 
 def _samples(measured: Sequence[Collectives]) -> list[tuple[int, float]]:
@@ -179,16 +186,18 @@ def forecasts(cluster: Cluster, run: Training, inside: Cost, outside: Between) -
     assert run.recording is not None
     recording = Recording(**run.recording)
     whole = sum(size * itemsize for _, size, itemsize, _ in recording.gradients)
-    rest = sum(run.parts[name] for name in ("wait", "forward", "optimizer"))
-    alone = rest + recording.computed
-    caps = [recording.cap_bytes, *(mb * MIB for mb in CAPS_MB), whole]
-    buckets = {cap: recording.buckets(cap) for cap in caps}
+    alone = median(run.unsynchronised)
+    rest = alone - recording.computed
+    as_recorded = recording.buckets(recording.cap_bytes)
+    buckets = {cap: recording.buckets(cap) for cap in (recording.cap_bytes, *(mb * MIB for mb in CAPS_MB))}
+    buckets[whole] = recording.buckets(whole, (whole,))  # a single one of each dtype
     count = 1
     while True:
         cost = all_reduce(count, cluster, inside, outside, run.device)
-        found = {cap: replay(buckets[cap], recording.computed, cost) for cap in caps}
-        best = min(caps, key=lambda cap: found[cap].finished)
-        usual, took = found[recording.cap_bytes], rest + found[recording.cap_bytes].finished
+        found = {cap: replay(each, recording.computed, cost) for cap, each in buckets.items()}
+        best = min(found, key=lambda cap: found[cap].finished)
+        usual = replay(as_recorded, recording.computed, cost)
+        took = rest + usual.finished
         yield Forecast(
             count, count * cluster.ranks, took, alone / took, usual.exposed, usual.buckets,
             best, found[best].buckets, rest + found[best].finished,
@@ -211,6 +220,7 @@ def assumptions(cluster: Cluster, run: Training, inside: Cost, outside: Between)
         f"each rank computes as one of {run.ranks} did here, on {run.machine['processor']}, with {run.samples} samples",
         f"a host sends {cluster.link / 1e9:.4g} GB/s, of which {_PAYLOAD:.0%} is payload, and 2 (H-1)/H of a bucket",
         f"2 log2(H) rounds of {outside.per_round * 1e6:.4g} us, {how}",
+        "one bucket is bucket_cap_mb_list=[MiB], as bucket_cap_mb=MiB makes the last ones small",
         "buckets follow one another, beside backward's computation where there are several hosts; no rank is late, and the "
         "network is not shared",
     ]

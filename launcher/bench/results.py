@@ -100,20 +100,20 @@ def training_table(found: Sequence[Point]) -> str:
 
 
 def collectives_table(found: Collectives, rows: Sequence[Row]) -> str:
-    """A line for each of `rows`, whose `seconds` are those of all rounds."""
+    """A line for each of `rows`, whose `seconds` are those of all rounds; rates are those of the medians."""
     heads = (
-        "collective", "bytes", "who", "median us", "least us", "algbw GB/s", "busbw GB/s", "of memcpy", "wrong",
+        "collective", "bytes", "who", "us", "algbw GB/s", "busbw GB/s", "of memcpy", "wrong",
     )  # fmt: skip
-    copies = {row.nbytes: min(row.seconds) for row in rows if row.who == MEMCPY}
+    copies = {(row.op, row.nbytes): median(row.seconds) for row in rows if row.who == MEMCPY}
     lines: list[tuple[str, ...]] = [heads]
     for row in rows:
         if row.who == MEMCPY:
             continue
-        least, factor = min(row.seconds), OPS[row.op](found.ranks)
-        share = f"{copies[row.nbytes] / least * factor:.2f}" if row.nbytes in copies else ""
+        took, factor = median(row.seconds), OPS[row.op](found.ranks)
+        share = f"{copies[row.op, row.nbytes] / took * factor:.2f}" if (row.op, row.nbytes) in copies else ""
         lines.append(
-            (row.op, str(row.nbytes), row.who, f"{median(row.seconds) * 1e6:.1f}", f"{least * 1e6:.1f}",
-             f"{row.nbytes / least / 1e9:.2f}", f"{row.nbytes / least / 1e9 * factor:.2f}", share, str(row.wrong))
+            (row.op, str(row.nbytes), row.who, Spread.of(row.seconds).text(1e6),
+             f"{row.nbytes / took / 1e9:.2f}", f"{row.nbytes / took / 1e9 * factor:.2f}", share, str(row.wrong))
         )  # fmt: skip
     return (
         f"{found.ranks} ranks of {len({*found.hosts})} host{'s' * (len({*found.hosts}) > 1)}, {found.device}, {found.transport}; "

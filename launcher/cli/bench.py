@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import signal
 from collections.abc import Sequence
 from pathlib import Path
@@ -68,6 +69,11 @@ def main(argv: Sequence[str]) -> int:
         for names, how in rows:
             group.add_argument(*names, **how)
     given = parser.parse_args(argv)
+    others = ("training", "training on a cluster") if given.what == "collectives" else ("collectives",)
+    for names, how in (each for title in others for each in _OPTIONS[title]):
+        dest = how.get("dest", names[-1].removeprefix("--"))
+        if getattr(given, dest) != parser.get_default(dest):
+            raise LaunchError(f"{names[0]} says nothing of {given.what}; leave it out")
     _check(given)
     from ..bench import benchmark
 
@@ -84,12 +90,14 @@ def _check(given: argparse.Namespace) -> None:
         given.rounds < 1
         or given.threads < 1
         or given.workers < 0
-        or not given.seconds > 0
+        or not 0 < given.seconds < math.inf
         or (given.batch is not None and given.batch < 1)
     ):
         raise LaunchError(
             "--rounds, --threads, --batch and --seconds must be above 0, and --workers not below"
         )
+    if "" in (given.hosts, given.hostfile):
+        raise LaunchError("--hosts and --hostfile need a value, and got an empty one")
     if given.what == "training" and "mpi" in given.vs:
         raise LaunchError("--vs mpi is for collectives: MPI trains nothing")
     if given.vs and (given.hosts or given.hostfile):

@@ -65,6 +65,10 @@ def test_training_is_measured_kept_and_compared_with_what_is_alike(bench, model,
 
     again = bench(*words, "-o", str(tmp_path / "a"))
     assert again.returncode == 2 and "results are there already" in again.stderr
+    threads = bench(
+        *words, "--strong", "--threads", "2", "-o", str(tmp_path / "b"), "--against", str(tmp_path / "a")
+    )
+    assert threads.returncode == 2 and "it measured threads 1, and this run 2" in threads.stderr
     weak = bench(*words, "-o", str(tmp_path / "b"), "--against", str(tmp_path / "a"))
     assert weak.returncode == 2 and "it measured scaling strong, and this run weak" in weak.stderr
     assert "round" not in weak.stderr  # nothing was measured in vain
@@ -101,6 +105,18 @@ def test_collectives_are_right_and_say_how_fast_they_are(bench, tmp_path):
         collectives.MEMCPY,
     }
     assert "3 ranks of 1 host, cpu, shm" in done.stdout
+    few = bench("--from", str(tmp_path / "a"), "--predict", "hosts=2,link=1Gb")
+    assert few.returncode == 2 and "holds collectives, not training" in few.stderr
+
+
+def test_rates_of_collectives_are_those_of_the_median():
+    found = collectives.Collectives(2, "cpu", "shm", 1e-5, [], ["a", "a"], {})
+    rows = [
+        collectives.Row("all_reduce", 4_000_000, who, [seconds, 1e-3, 9e-3], 0)
+        for who, seconds in (("ddpgrad", 5e-4), (collectives.MEMCPY, 1e-4))
+    ]
+    line = results.collectives_table(found, rows).splitlines()[-1].split()
+    assert line == ["all_reduce", "4000000", "ddpgrad", "1000", "(500-9000)", "4.00", "4.00", "1.00", "0"]
 
 
 @pytest.mark.parametrize(
@@ -125,6 +141,15 @@ def test_collectives_are_right_and_say_how_fast_they_are(bench, tmp_path):
         (["--predict", "hosts=2,link=1Gb,speed=3"], "there is no 'speed'"),
         (["--predict", "hosts=0,link=1Gb"], "hosts=0 must be a whole number, 1 or more"),
         (["--predict", "hosts=2,link=1Gb,latency=3"], "must be a time such as"),
+        (["--predict", "hosts=2,gpus=4,ranks=2,link=1Gb"], "give each part once"),
+        (["--predict", "hosts=2,link=1Gb,intra="], "intra= must be a rate"),
+        (["--seconds", "inf"], "must be above 0"),
+        (["--hosts", "", "--ranks", "2"], "--hosts and --hostfile need a value"),
+        (["--ranks", ""], "give whole numbers of 1 or more"),
+        (["--kib", "8"], "--kib says nothing of training"),
+        (["collectives", "--predict", "hosts=2,link=1Gb"], "--predict says nothing of collectives"),
+        (["collectives", "--strong"], "--strong says nothing of collectives"),
+        (["-o", "/dev/null/a"], "Not a directory: '/dev/null/a'"),
         (["collectives", "--ops", "sum"], "there is no 'sum'"),
         (["collectives", "--ranks", "1"], "give whole numbers of 2 or more"),
     ],
@@ -148,8 +173,11 @@ def run_of(sizes, arrived, computed, ranks=1):
 
 
 def test_a_rate_has_bits_or_bytes():
-    parts = [cluster.parse(f"hosts=2,link={rate}").link for rate in ("8Gb", "8Gbit", "1GB", "1000MB")]
-    assert parts == [1e9] * 4
+    parts = [
+        cluster.parse(f"hosts=2,link={rate}").link
+        for rate in ("8Gb", "8Gbit", "1GB", "1000MB", "1GBps", "8Gb/s")
+    ]
+    assert parts == [1e9] * 6
     assert cluster.parse("hosts=2,gpus=8,link=1GB,intra=nvlink4,latency=2s") == cluster.Cluster(
         2, 8, 1e9, 450e9, 2.0
     )
@@ -165,6 +193,22 @@ def test_one_bucket_that_comes_last_adds_its_whole_cost():
     assert two.efficiency == pytest.approx(1.3 / two.step)
 
 
+def test_a_prediction_begins_with_the_step_that_was_measured_without_sums():
+    """Not with its parts, of which the recorded ones are of other steps."""
+    run = replace(run_of([1000], [1.0], 1.0), unsynchronised=[1.7, 1.5, 1.6])
+    wanted = cluster.parse("hosts=2,link=1GB,latency=1ms")
+    alone, two = cluster.forecasts(wanted, run, Cost(0.0, 0.0, False), cluster.between(wanted, []))
+    assert alone.step == pytest.approx(1.6)
+    assert two.step == pytest.approx(1.6 + two.exposed) and two.exposed == pytest.approx(2e-3, rel=0.01)
+
+
+def test_one_bucket_is_best_where_a_round_takes_long():
+    run = run_of([1 << 20] * 20, [n / 20 for n in range(1, 21)], 1.0)
+    wanted = cluster.parse("hosts=2,link=100GB,latency=1s")
+    *_, two = cluster.forecasts(wanted, run, Cost(0.0, 0.0, False), cluster.between(wanted, []))
+    assert (two.best_buckets, two.best_cap, two.buckets > 1) == (1, 80 << 20, True)
+
+
 def test_what_was_measured_between_hosts_replaces_the_guess():
     rows = [
         collectives.Row("all_reduce", n, collectives.BUCKET, [4e-4 + 3e-9 * n], 0)
@@ -172,6 +216,8 @@ def test_what_was_measured_between_hosts_replaces_the_guess():
     ]
     measured = collectives.Collectives(4, "cpu", "mpi", 1e-5, rows, ["a", "b", "c", "d"], {})
     wanted = cluster.parse("hosts=4,link=100GB")
+    assert cluster.uses(wanted, [measured]) and not cluster.uses(wanted, [replace(measured, hosts=["a"] * 4)])
+    assert cluster.uses(cluster.parse("hosts=2,ranks=4,link=1Gb"), [replace(measured, hosts=["a"] * 4)])
     assert cluster.between(wanted, []).measured == 0
     found = cluster.between(wanted, [measured])
     assert (found.measured, found.per_round, found.per_byte) == (4, pytest.approx(1e-4), pytest.approx(2e-9))

@@ -47,10 +47,10 @@ class Recording:
     computed: float
     cap_bytes: int
 
-    def buckets(self, cap_bytes: int) -> list[tuple[int, float]]:
-        """Bytes of each bucket of up to `cap_bytes`, and when its last gradient is there, in their order."""
+    def buckets(self, cap_bytes: int, caps: Sequence[int] = ()) -> list[tuple[int, float]]:
+        """Bytes of each bucket of up to `cap_bytes`, and when its last gradient is there, in their order. caps: see `plan`."""
         gradients = [Gradient(*each) for each in self.gradients]
-        layouts = plan(gradients, range(len(gradients)), cap_bytes)
+        layouts = plan(gradients, range(len(gradients)), cap_bytes, caps)
         return [
             (
                 layout.length * gradients[layout.indices[0]].itemsize,
