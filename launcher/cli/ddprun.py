@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import re
 import sys
@@ -109,18 +110,21 @@ def _warn_of_misspelt_variables() -> None:
 
 
 def _names_hosts(chosen: argparse.Namespace) -> bool:
-    return bool(chosen.hosts or chosen.hostfile or chosen.hosts_from)
+    return (chosen.hosts, chosen.hostfile, chosen.hosts_from) != (None, None, None)
 
 
 def _hosts(chosen: argparse.Namespace) -> tuple[hosts.Host, ...]:
     named = [
-        f"--{name.replace('_', '-')}" for name in ("hosts", "hostfile", "hosts_from") if getattr(chosen, name)
+        f"--{name.replace('_', '-')}"
+        for name in ("hosts", "hostfile", "hosts_from")
+        if getattr(chosen, name) is not None
     ]
     if len(named) > 1:
         raise LaunchError(f"{' and '.join(named)} say where to run in several ways; give one of them")
-    if chosen.hosts:
+    if chosen.hosts is not None:
         return hosts.parse(chosen.hosts)
-    return hosts.read(chosen.hostfile or chosen.hosts_from, named[0]) if named else ()
+    file = chosen.hosts_from if chosen.hostfile is None else chosen.hostfile
+    return hosts.read(file, named[0]) if named else ()
 
 
 def _screen(chosen: argparse.Namespace) -> Screen:
@@ -250,6 +254,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     given = sys.argv[1:] if argv is None else argv
     try:
         if given and given[0] in options.SUB_COMMANDS:
+            if isinstance(
+                sys.stdout, io.TextIOWrapper
+            ):  # what its encoding has not, such as a name, ends no table
+                sys.stdout.reconfigure(errors="replace")
             try:
                 return import_module(f".{given[0]}", __package__).main(given[1:])
             except BrokenPipeError:  # as in `ddprun doctor | head`

@@ -38,13 +38,15 @@ def main(argv: Sequence[str]) -> int:
                         help="write no file, but show the page on this machine alone; it renews itself when the "
                         "files of a run change (default: any free port)")  # fmt: skip
     given = parser.parse_args(argv)
+    if given.skip < 0:
+        raise LaunchError(f"--skip {given.skip}: give a number of steps, 0 or more")
     from ..report import page, server
 
     def read() -> list[run_data.Run]:
         return page.read(given.folders, given.trace, given.logs)
 
     def render(runs: list[run_data.Run], version: str | None = None) -> str:
-        return page.render(runs, max(0, given.skip), given.steps, version)
+        return page.render(runs, given.skip, given.steps, version)
 
     runs = read()
     if given.serve is not None:

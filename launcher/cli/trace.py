@@ -25,6 +25,8 @@ def main(argv: Sequence[str]) -> int:
         "--skip", type=int, default=1, metavar="N", help="leave out the first N steps (default 1)"
     )
     given = parser.parse_args(argv)
+    if given.skip < 0:
+        raise LaunchError(f"--skip {given.skip}: give a number of steps, 0 or more")
     from ddpgrad.distributed.trace import timeline
 
     try:
@@ -33,6 +35,6 @@ def main(argv: Sequence[str]) -> int:
         raise LaunchError(str(error)) from None
     output = given.output or given.folder / "trace.json"
     output.write_text(json.dumps(timeline.chrome(run.spans, run.hosts)))
-    print(timeline.table(run, max(0, given.skip)))
+    print(timeline.table(run, given.skip))
     print(f"timeline: {output}")
     return 0

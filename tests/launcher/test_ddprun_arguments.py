@@ -189,6 +189,8 @@ def test_a_module_runs_as_main(ddprun, procs):
         (["--log-dir", "x", "--tee", "5", "s.py"], "--tee takes 0 (nothing), 1"),
         (["-n", "4", "--hosts", "a:2,b", "s.py"], "--hosts a:2,b:1 has room for 3 processes"),
         (["--hosts", "a:2,b:two", "s.py"], "--hosts takes HOST:PROCESSES,..., got 'a:2,b:two'"),
+        (["--hosts", "", "s.py"], "--hosts takes HOST:PROCESSES,..., got ''"),
+        (["--hostfile", "", "s.py"], "--hostfile : there is no such file"),
         (["--hostfile", "absent", "s.py"], "--hostfile absent: there is no such file"),
         (["--hostfile", "s.py", "s.py"], "--hostfile s.py names no host"),
         (["--rdzv-endpoint", "host:x", "s.py"], "--rdzv-endpoint takes HOST:PORT, got 'host:x'"),

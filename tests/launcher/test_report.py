@@ -4,6 +4,7 @@ import base64
 import hashlib
 import json
 import math
+import os
 import shutil
 import signal
 import subprocess
@@ -356,6 +357,7 @@ def test_a_served_page_renews_itself_when_files_change_and_is_found_by_its_secre
         (["run", "--trace", "broken"], "broken/timeline-0.jsonl, line 1: not the head of a recording"),
         (["run", "--trace", "empty", "--trace", "empty"], "--trace is given 2 times for 1 runs"),
         (["run", "--serve", "99999"], "--serve 99999: "),
+        (["run", "--skip", "-1"], "--skip -1: give a number of steps, 0 or more"),
         (["run", "-o", "absent/page.html"], "absent/page.html cannot be written: No such file"),
     ],
 )
@@ -367,3 +369,12 @@ def test_what_cannot_be_done_is_said(tmp_path, monkeypatch, capsys, arguments, s
     (tmp_path / "broken" / "timeline-0.jsonl").write_text("{}\n")
     assert main(["report", *arguments]) == 2
     assert capsys.readouterr().err.startswith(f"ddprun: error: {said}")
+
+
+def test_a_name_that_the_output_cannot_encode_is_no_error(tmp_path):
+    write(tmp_path / "\u017elu\u0165", [{"loss": 1.0}])
+    words = [sys.executable, "-m", "ddpgrad.launcher", "report", str(tmp_path / "\u017elu\u0165")]
+    done = subprocess.run(
+        words, env=os.environ | {"PYTHONIOENCODING": "ascii"}, capture_output=True, text=True, timeout=600
+    )
+    assert done.returncode == 0 and "?lu?/report.html" in done.stdout, done.stderr
