@@ -22,7 +22,8 @@ _BACKWARD, _PIECES, _CAP = 2 / 3, 100, 25 << 20
 class Point:
     """images: a second, of one GPU alone. early: share of the bytes that are ready in the first twentieth of backward.
 
-    published: the efficiency in percent.
+    published: the efficiency in percent. overlaps: False for a stack that begins to sum when backward has ended, within each host
+    and then between them.
     """
 
     name: str
@@ -32,6 +33,7 @@ class Point:
     batch: int
     published: float
     early: float = 0.0
+    overlaps: bool = True
 
 
 _PASCAL = "gpus=4,link=25Gb,intra=12GB"
@@ -41,6 +43,15 @@ POINTS = [
     Point("Horovod, VGG-16, 128 GPUs", f"hosts=32,{_PASCAL}", 138.4e6, 154, 64, 79, 0.89),
     Point("Horovod, VGG-16, 512 GPUs", f"hosts=128,{_PASCAL}", 138.4e6, 154, 64, 68, 0.89),
     Point("Caffe2, ResNet-50, 256 GPUs", "hosts=32,gpus=8,link=50Gb,intra=nvlink3", 25.6e6, 195, 32, 90),
+    Point(
+        "ChainerMN, ResNet-50, 128 GPUs",
+        "hosts=32,gpus=4,link=56Gb,intra=12GB",
+        25.6e6,
+        110,
+        32,
+        78,
+        overlaps=False,
+    ),
 ]
 
 
@@ -54,17 +65,20 @@ def predicted(point: Point) -> float:
             sizes += [int(point.parameters * share / _PIECES)] * _PIECES
             times = [first + (last - first) * (i + 1) / _PIECES for i in range(_PIECES)]
             arrived += [backward * time for time in times]
+    device = "cuda"
+    if not point.overlaps:
+        device, arrived = "cpu", [backward] * len(sizes)
     recording = {
         "gradients": [(f"{i}", size, 4, "float32") for i, size in enumerate(sizes)],
         "arrived": arrived, "computed": backward, "cap_bytes": _CAP,
     }  # fmt: skip
     parts = {"wait": 0.0, "forward": step - backward, "optimizer": 0.0}
     run = Training(
-        "published", 1, "cuda", point.batch, int(point.parameters), 4 * int(point.parameters), [step], [step], parts, [], ["a"],
+        "published", 1, device, point.batch, int(point.parameters), 4 * int(point.parameters), [step], [step], parts, [], ["a"],
         {}, None, None, recording,
     )  # fmt: skip
     wanted = cluster.parse(point.spec)
-    inside = cluster.within(wanted, "cuda", [])
+    inside = cluster.within(wanted, device, [])
     assert inside is not None
     *_, forecast = cluster.forecasts(wanted, run, inside, cluster.between(wanted, []))
     return 100 * forecast.efficiency
