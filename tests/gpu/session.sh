@@ -16,6 +16,8 @@
 # something failed; what cannot be run is told in a line "left out".
 # LIMIT: seconds of the call (default: 530). PYTHON: the interpreter (default: python3 or python, whichever has CuPy).
 # Wheels in the folder WHEELS (default: wheels/ here) come before what the interpreter has, without what they depend on.
+# Kernels that a call has compiled are in $OUT/kernels.tar.gz: carry it as gpu-session/kernels.tar.gz (or KERNELS) to another machine,
+# and a call there begins with them.
 # SMALL=1 takes small sizes and few tests. A rehearsal without a GPU:
 #
 #     SMALL=1 PYTHONPATH=tests/fake_cuda tests/gpu/session.sh all
@@ -34,7 +36,10 @@ exec > >(tee "$OUT/part$part.log") 2>&1
 export PYTHONPATH="$PWD${PYTHONPATH:+:$PYTHONPATH}" PYTHONUNBUFFERED=1
 unset PYTHONDONTWRITEBYTECODE
 limit=${LIMIT:-530} failed=0 rough=$(mktemp -d)
-trap 'rm -rf "$rough"' EXIT
+cache=${CUPY_CACHE_DIR:-$HOME/.cupy/kernel_cache} kernels=${KERNELS:-gpu-session/kernels.tar.gz}
+keep_kernels() { [ -n "$small" ] || [ ! -d "$cache" ] || tar -czf "$OUT/kernels.tar.gz" -C "$cache" .; }
+trap 'keep_kernels; rm -rf "$rough"' EXIT
+[ -n "$small" ] || [ ! -s "$kernels" ] || { mkdir -p "$cache" && tar -xzf "$kernels" --skip-old-files -C "$cache"; }
 
 left_out() { echo "left out: $*"; }
 # A line of the summary: verdict, and what it is of.
@@ -72,9 +77,12 @@ for each in python3 python; do
 done
 python=${python:-python3}
 if [ -d "$wheels" ]; then
-    "$python" -m pip install -q --no-index --no-deps --no-compile --target "$rough/wheels" "$wheels"/*.whl ||
+    # One place for all calls: CuPy knows a compiled kernel by where its headers are, too.
+    installed=${TMPDIR:-/tmp}/ddpgrad-wheels-$(id -u)
+    rm -rf "$installed"
+    "$python" -m pip install -q --no-index --no-deps --no-compile --target "$installed" "$wheels"/*.whl ||
         { judged FAILED "the wheels in $wheels cannot be installed"; exit 1; }
-    export PYTHONPATH="$rough/wheels:$PYTHONPATH"
+    export PYTHONPATH="$installed:$PYTHONPATH"
 fi
 
 echo "== part $part of $(git rev-parse --short HEAD 2>/dev/null || echo 'a tree without git') at $(date -u +%FT%TZ)"
@@ -98,7 +106,7 @@ END
 launch=("$python" -m ddpgrad.launcher)
 option=${small:+--small}
 workers=$(($(nproc) < 8 ? $(nproc) : 8))
-compilers=$workers
+compilers=$(($(nproc) < 16 ? $(nproc) : 16))
 [ -n "$small" ] && workers=0 # a rehearsal has few tests
 
 # The same job in one process and in several: losses and weights have the same bits.
