@@ -180,6 +180,7 @@ def cases() -> Iterator[Case]:
     yield _plain("elementwise", lambda x, y: torch.tanh(x * y + 1.5) / (2 - torch.sigmoid(y)), (5, 7), (7,))
     yield _plain("a number", lambda x: 2.5 - x * 0.3 + x / 0.7 + (x.abs() + 1) ** 1.5, (5, 7))
     yield _plain("sums", lambda x: (x.sum(), x.mean(1), x.amax(0), x.cumsum(1)), (9, 33))
+    yield _plain("sums of columns", lambda x: (x.sum(0), x.sum((0, 1), keepdim=True)), (70, 3, 5))
     yield _plain("where", lambda x, y: torch.where(x > y, x, y), (5, 7), (5, 7))
     yield _plain("gelu", F.gelu, (5, 7))
     yield _plain("gelu tanh", lambda x: F.gelu(x, approximate="tanh"), (5, 7))

@@ -1,5 +1,6 @@
 """Reductions, order and statistics where they are easy to get wrong: ties, nan, zeros, nothing, 16 bits; named results."""
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -190,3 +191,21 @@ def test_the_sum_without_nan_where_there_is_some():
     assert x.nansum(1).tolist() == [60.0] * 3 + [59.0] + [60.0] + [torch.inf] + [60.0] * 94
     assert x.median().isnan()
     assert x.nanmedian() == 1.0
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize(
+    ("shape", "dim"), [((33, 5000), 0), ((5000, 70), (0,)), ((3000, 1), -2), ((40, 3, 5), (1, 0))]
+)
+def test_first_dimensions_are_summed_in_one_launch_on_a_gpu(shape: tuple[int, ...], dim: Any, dtype: Any):
+    x = torch.randn(shape, dtype=torch.float64).to(dtype)
+    y, want = x.cuda(), x.double().sum(dim, keepdim=True)
+    fakecuda = sys.modules.get("fakecuda")
+    before = fakecuda.counters()["launches"] if fakecuda else 0
+    found = [y.sum(dim, keepdim=True) for _ in range(3)]
+    assert fakecuda is None or fakecuda.counters()["launches"] - before == 3
+    for total in found:
+        assert total.dtype is dtype and total.shape == want.shape and torch.equal(total, found[0])
+        off = (total.cpu().double() - want).abs()
+        assert (off <= 2 * torch.finfo(dtype).eps * x.double().abs().sum(dim, keepdim=True)).all()

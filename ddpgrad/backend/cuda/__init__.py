@@ -14,7 +14,9 @@ from ..registry import Backend, kernels_in
 from .library import cupy_and_count
 
 # Modules of kernels, loaded when one of them is first used.
-_FAMILIES = ("activation", "attention", "conv", "dropout", "loss", "norm", "optimizer", "philox", "scatter")
+_FAMILIES = (
+    "activation", "attention", "conv", "dropout", "loss", "norm", "optimizer", "philox", "reduce", "scatter",
+)  # fmt: skip
 # Those that have functions for other modules as well.
 _MIXED_FAMILIES = {"half": ("by_a_number",), "matmul": ("linear", "matmul")}
 
