@@ -94,7 +94,7 @@ class AccumulateGrad(Node):
                 current = leaf._grad = self.bucket
             else:
                 current = leaf._grad = self.free_bucket()
-                current._array[...] = grad
+                F.overwrite(current._array, grad)
             current._versions[0] += 1
         elif current is None:
             own = leaf._array
