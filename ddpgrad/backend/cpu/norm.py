@@ -28,20 +28,27 @@ def layer_norm(
 ) -> tuple[Array, Array, Array]:
     """Normalise over the last `ndim` dimensions: (out, mean, rstd), the last two of shape input.shape[:-ndim].
 
-    `weight` and `bias` have the shape of the normalised dimensions; rstd is 1 / sqrt(variance + eps).
+    `weight` and `bias` have the shape of the normalised dimensions; rstd is 1 / sqrt(variance + eps). Of floats of 16 bits
+    all but the result is float32.
     """
-    if not compiled_for(input, *_present(weight, bias)):
+    narrow = is_half(input.dtype)
+    if narrow:
+        if any(p.dtype not in (input.dtype, np.float32) for p in _present(weight, bias)):
+            return NotImplemented
+        prepare_narrow()
+        weight, bias = (None if p is None else p.astype(np.float32, copy=False) for p in (weight, bias))
+    elif not compiled_for(input, *_present(weight, bias)):
         return NotImplemented
     x, n = _rows(input, ndim)
     out = np.empty(input.shape, input.dtype)
-    mean = np.empty(input.shape[: input.ndim - ndim], input.dtype)
+    mean = np.empty(input.shape[: input.ndim - ndim], np.float32 if narrow else input.dtype)
     rstd = np.empty_like(mean)
     _layer_norm(
-        x,
-        _flat(weight, 1, n, x),
-        _flat(bias, 0, n, x),
+        stored(x),
+        _flat(weight, 1, n, mean),
+        _flat(bias, 0, n, mean),
         eps,
-        out.reshape(x.shape),
+        stored(out).reshape(x.shape),
         mean.reshape(-1),
         rstd.reshape(-1),
     )
@@ -189,20 +196,20 @@ def _channel_affine_rows(x, weight, bias, out):
 @kernel
 def _layer_norm(x, weight, bias, eps, out, mean, rstd):
     rows, n = x.shape
-    number = x.dtype.type
+    number = mean.dtype.type
     share = number(1 / n)
     for i in range(rows):
         row, result = x[i], out[i]
         total = number(0)
         for j in range(n):
-            total += row[j]
+            total += widened(row[j])
         middle = total * share
         squares = number(0)
         for j in range(n):
-            squares += (row[j] - middle) * (row[j] - middle)
+            squares += (widened(row[j]) - middle) * (widened(row[j]) - middle)
         inverse = number(1 / math.sqrt(squares * share + eps))
         for j in range(n):
-            result[j] = (row[j] - middle) * inverse * weight[j] + bias[j]
+            result[j] = narrowed((widened(row[j]) - middle) * inverse * weight[j] + bias[j], result)
         mean[i] = middle
         rstd[i] = inverse
 
