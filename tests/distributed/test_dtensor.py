@@ -126,6 +126,9 @@ def test_numbers_drawn_by_what_a_dtensor_says_are_those_of_one_rank(placement):
             torch.poisson(x),
             torch.multinomial(x, 1),
             torch.zeros_like(x).bernoulli_(x),
+            torch.rand_like(x),
+            torch.randn_like(x, dtype=torch.float64),
+            torch.randint_like(x, 3, 99),
         )
 
     chances = torch.rand(4, 2)
@@ -140,7 +143,7 @@ def test_numbers_drawn_by_what_a_dtensor_says_are_those_of_one_rank(placement):
             (placement,),
             (placement,),
             (Replicate() if placement == Shard(1) else placement,),
-            (placement,),
+            *[(placement,)] * 4,
         ]
         return [t.full_tensor().tolist() for t in found]
 

@@ -26,12 +26,12 @@ _WITH_WHOLES = frozenset({"copy_", "__set__"})
 """Functions that take ordinary tensors, of the shape of the whole and alike on all ranks."""
 
 
-_LIKE = frozenset(
-    {"zeros_like", "ones_like", "full_like", "empty_like", "rand_like", "randn_like", "randint_like"}
-)
+_LIKE = frozenset({"zeros_like", "ones_like", "full_like", "empty_like"})
 """Functions that ask a DTensor themselves for one that lies likewise."""
 
-_DRAWS = frozenset({"bernoulli", "binomial", "multinomial", "poisson"})
+_DRAWS = frozenset(
+    {"bernoulli", "binomial", "multinomial", "poisson", "rand_like", "randn_like", "randint_like"}
+)
 """Functions that draw numbers by what a DTensor says: every rank draws those of the whole, and keeps its part."""
 
 _NEW = frozenset({"new_zeros", "new_ones", "new_full", "new_empty", "new_empty_strided"})
