@@ -215,6 +215,26 @@ WORDS: list[tuple[str, Callable[[], object]]] = [
     ("to assign a gradient with dtype 'double'", lambda: setattr(x, "grad", x.double())),
     ("in_dim must be either an integer dimension or None", lambda: torch.vmap(torch.sin, in_dims=(0.5,))(x)),
     ("Expected at least one Tensor to vmap over", lambda: torch.vmap(torch.sin, in_dims=(None,))(x)),
+    ("mixed dtype", lambda: F.batch_norm(square, square[0].double(), square[0].double())),
+    ("Type promoting not supported. Got Float and Double", lambda: F.prelu(x, torch.ones(1).double())),
+    (
+        "expected scalar type Float but found Double",
+        lambda: F.multi_margin_loss(square, torch.tensor([0, 1]), weight=torch.ones(2).double()),
+    ),
+    ("expected scalar type Float but found Double", lambda: torch.cdist(square, square.double())),
+    ("some elements of the input tensor and the written-to tensor", lambda: torch.cross(x, x + 1, out=x)),
+    (
+        "some elements of the input tensor and the written-to tensor",
+        lambda: torch.linalg.cross(x, x + 1, out=x),
+    ),
+    (
+        "some elements of the input tensor and the written-to tensor",
+        lambda: torch.take_along_dim(x, torch.tensor([0]), 0, out=x[:1]),
+    ),
+    (
+        "received invalid argument for remove=views",
+        lambda: torch.func.functionalize(torch.sin, remove="views"),
+    ),
     ("can not return a BatchedTensor", lambda: torch.vmap(torch.sin, out_dims=None)(x)),
 ]
 

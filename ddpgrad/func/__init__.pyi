@@ -9,7 +9,7 @@ from .modules import (
     stack_module_state as stack_module_state,
 )
 from .transforms import (
-    grad as grad, grad_and_value as grad_and_value, hessian as hessian, jacfwd as jacfwd, jacrev as jacrev,
+    functionalize as functionalize, grad as grad, grad_and_value as grad_and_value, hessian as hessian, jacfwd as jacfwd, jacrev as jacrev,
     jvp as jvp, linearize as linearize, vjp as vjp,
 )
 from .vmap import vmap as vmap

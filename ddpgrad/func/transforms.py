@@ -199,3 +199,16 @@ def _refuse_complex(name: str, what: str, tree: Any) -> None:
 def hessian(func: Func, argnums: Argnums = 0) -> Func:
     """The function that computes the second derivatives of `func`: the Jacobian of its Jacobian."""
     return jacfwd(jacrev(func, argnums), argnums)
+
+
+def functionalize(func: Func, *, remove: str = "mutations") -> Func:
+    """`func` itself: nothing records it as a graph here, for which PyTorch takes its writes apart.
+
+    remove: "mutations" or "mutations_and_views"; RuntimeError for another word.
+    """
+    if remove not in ("mutations", "mutations_and_views"):
+        raise RuntimeError(
+            f"functionalize(f, remove='mutations'): received invalid argument for remove={remove}. Valid options are: "
+            "remove='mutations' and remove='mutations_and_views'"
+        )
+    return functools.wraps(func)(lambda *args, **kwargs: func(*args, **kwargs))

@@ -66,6 +66,18 @@ def test_vjp_and_jvp():
     assert not along.requires_grad
 
 
+def test_a_row_without_a_gradient_has_a_tangent():
+    """Nor is a tangent divided by how often a row is looked up, as a gradient is."""
+    rows, table = torch.tensor([2, 0, 2]), X.reshape(3, 1)
+    for options in ({"padding_idx": 2}, {"scale_grad_by_freq": True}):
+        along = jvp(lambda w: torch.nn.functional.embedding(rows, w, **options), (table,), (table + 1,))[1]  # noqa: B023
+        close(along, table[rows] + 1)
+
+
+def test_functionalize_runs_the_function_as_it_is():
+    assert torch.func.functionalize(lambda x: x.clone().add_(1))(X).tolist() == (X + 1).tolist()
+
+
 @pytest.mark.parametrize("jac", [jacrev, jacfwd])
 def test_jacobians(jac: Any):
     squares, total = jac(lambda x: (x**2, x.sum()))(X)

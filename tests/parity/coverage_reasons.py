@@ -61,7 +61,7 @@ NAMES: tuple[tuple[str, str, str], ...] = (
     ("optim", r"swap_in_.*", INTERNAL),
     ("autograd", r"Device.*|Nested.*|Profiler.*|kineto.*|has_torch.*|handle_torch.*|is_tensor_like|is_view_replay.*|"
      r".*multithreading.*|enforce_grad_layout.*|SavedTensor|[vV]ariable", INTERNAL),
-    ("func", r"debug_unwrap|functionalize|rearrange|replace_all.*", SCRIPT),
+    ("func", r"debug_unwrap|rearrange|replace_all.*", SCRIPT),
     ("nn.functional", r".*_with_indices|native_.*|(scaled_|)grouped_mm|scaled_mm|scaled_grouped_mm", INTERNAL),
     ("|Tensor", r"batch_norm|instance_norm|embedding|dropout_|alpha_dropout_|feature_alpha_dropout_|prelu|index|"
      r"grad_dtype|Type|get_device_module", INTERNAL),

@@ -1,4 +1,5 @@
-"""The wrong arguments of PyTorch's operator database, and dtypes without a kernel: what PyTorch refuses is refused here."""
+"""The wrong arguments of PyTorch's databases of operators, modules and optimizers, and dtypes without a kernel: what PyTorch
+refuses is refused here."""
 
 import random
 import re
@@ -14,6 +15,10 @@ from coverage_reasons import left_out
 from op_db import entries
 from op_db_case import describe
 from op_db_values import Converter, label, ours
+from torch.testing._internal.common_modules import ModuleErrorEnum, module_db
+from torch.testing._internal.common_optimizers import OptimizerErrorEnum, optim_db
+
+import ddpgrad
 
 ALL = {label(e): e for e in entries() if left_out(label(e)) is None}
 ENTRIES = {name: e for name, e in ALL.items() if e.error_inputs_func is not None}
@@ -128,3 +133,78 @@ def test_wrong_arguments_are_refused(name: str):
         torch.manual_seed(0)
         found = _accepted(ENTRIES[name], function)
     assert set(found) == ACCEPTED.get(name, set()), found
+
+
+MODULES = {e.module_cls.__name__: e for e in module_db if e.module_error_inputs_func is not None}
+OPTIMIZERS = {e.optim_cls.__name__: e for e in optim_db}
+# By name, the numbers of those that are refused in other words than PyTorch's tests look for. This list may only shrink.
+OTHER_WORDS_OF_MODULES = {"MaxPool2d": {0, 1}, "LinearCrossEntropyLoss": {1}}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("name", MODULES)
+def test_wrong_modules_are_refused(name: str, training: bool) -> None:
+    entry = MODULES[name]
+    wrongs = entry.module_error_inputs_func(
+        entry, device="cpu", dtype=torch.float64, requires_grad=False, training=training
+    )
+    for number, wrong in enumerate(wrongs):
+        made, given, convert = (
+            wrong.module_error_input.constructor_input,
+            wrong.module_error_input.forward_input,
+            Converter(),
+        )
+        at_call = wrong.error_on is ModuleErrorEnum.FORWARD_ERROR
+
+        def use(
+            library: Any, convert: Any, made: Any = made, given: Any = given, at_call: bool = at_call
+        ) -> None:
+            module = getattr(library.nn, name)(*convert(made.args), **convert(made.kwargs)).train(training)
+            if at_call:
+                for parameter in module.parameters():
+                    parameter.data = parameter.data.to(library.float64)
+                module(*convert(given.args), **convert(given.kwargs))
+
+        try:
+            use(torch, lambda value: value)
+            continue
+        except Exception as error:
+            said = re.search(wrong.error_regex, str(error))
+        with pytest.raises(KINDS) as caught:
+            use(ddpgrad, convert)
+        if said and number not in OTHER_WORDS_OF_MODULES.get(name, ()):
+            assert isinstance(caught.value, wrong.error_type)
+            assert re.search(wrong.error_regex, str(caught.value))
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_wrong_optimizers_are_refused(name: str) -> None:
+    for wrong in OPTIMIZERS[name].optim_error_inputs_func(device="cpu", dtype=torch.float64):
+        params, kwargs = wrong.optimizer_error_input.params, wrong.optimizer_error_input.kwargs
+
+        def use(
+            library: Any, convert: Any, wrong: Any = wrong, params: Any = params, kwargs: Any = kwargs
+        ) -> None:
+            given = convert(torch.ones(2, 3)) if params is None else params
+            given = [given] if params is None else convert(given)
+            for mine, theirs in zip(given, params or (), strict=False):
+                if isinstance(theirs, torch.Tensor) and theirs.grad is not None:
+                    mine.grad = convert(theirs.grad)
+            made = getattr(library.optim, name)(given, **convert(kwargs))
+            if wrong.error_on is OptimizerErrorEnum.STEP_ERROR:
+                made.step()
+
+        try:
+            use(torch, lambda value: value)
+            continue
+        except Exception as error:
+            theirs = error
+        try:
+            convert = Converter()
+            convert(params)
+        except Exception:
+            continue  # of a layout that there is not
+        with pytest.raises(type(theirs), match=wrong.error_regex):
+            use(ddpgrad, convert)

@@ -45,6 +45,10 @@ def rrelu(
 
 def prelu(input: Tensor, weight: Tensor) -> Tensor:
     """input where positive, else input * weight: one slope, or one for each channel (dimension 1)."""
+    if weight.dtype is not input.dtype:
+        raise RuntimeError(
+            f"prelu: Type promoting not supported. Got {input.dtype.scalar_type} and {weight.dtype.scalar_type}"
+        )
     slopes = weight.numel()
     if weight.ndim > 1:
         raise RuntimeError(

@@ -65,6 +65,10 @@ class _ScaleGradient(Function):
         (scale,) = ctx.saved_tensors
         return grad * scale, None
 
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> Any:
+        return tangents[0]
+
 
 def _scaled(rows: Tensor, indices: Tensor, weight: Tensor, sparse: bool) -> Tensor:
     """`rows`, whose gradient is divided by how often `indices` has each."""

@@ -116,6 +116,11 @@ def multi_margin_loss(
         raise RuntimeError(
             f"multi_margin_loss(): inconsistent weight size, expected {scores.shape[1]} but got {list(weight.shape)}"
         )
+    if weight is not None and weight.dtype is not input.dtype:
+        raise RuntimeError(
+            f"multi_margin_loss(): expected scalar type {input.dtype.scalar_type} but found {weight.dtype.scalar_type}, "
+            "the dtype of weight"
+        )
     _require_classes("multi_margin_loss", target)
     excess = relu(margin - gather(scores, 1, classes) + scores)
     if p == 2:

@@ -9,8 +9,8 @@ from ...backend.elementary.shape import address_of
 from ...core.tensor import Tensor
 
 READS_ANY_PLACE = frozenset({
-    "cat", "gather", "index_add", "index_copy", "index_put", "index_reduce", "index_select", "masked_select", "put",
-    "scatter", "scatter_add", "scatter_reduce", "take", "kthvalue",
+    "cat", "cross", "gather", "index_add", "index_copy", "index_put", "index_reduce", "index_select", "masked_select", "put",
+    "scatter", "scatter_add", "scatter_reduce", "take", "kthvalue", "linalg_cross", "take_along_dim",
 })  # fmt: skip
 """Functions that may not read even exactly the elements that they write: the order of both is not the same."""
 

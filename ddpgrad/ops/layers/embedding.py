@@ -6,16 +6,18 @@ from typing import Any
 
 import numpy as np
 
+from ...core.modes import mode
 from ...core.tensor import Tensor
 from ..dispatch.declare import composite, op, primitive
 from ..dispatch.explain import require_one_kind
 from ..indexing.raw_index import beside, index_array
 
 
+# Of a row that gets no gradient there is a tangent, as in PyTorch.
 @primitive(
     grads={
         "input": lambda F, g, indices, input_shape, padding_idx: F.embedding_backward(
-            g, indices, input_shape[0], padding_idx
+            g, indices, input_shape[0], None if mode.transposing else padding_idx
         )
     },
     adapt=lambda input, indices, padding_idx=None: (input, _indices(indices, input), padding_idx),

@@ -49,8 +49,11 @@ def require_parameters(name: str, input: Tensor, shape: tuple[int, ...], *given:
                 said = f"{parameter} should contain {shape[0]} elements not {tensor.numel()}, {got}"
             raise RuntimeError(f"{name}(): {said}")
         own = array.dtype
-        # Statistics may stay as they are where mixed precision casts the rest.
-        if place < 2 and own is not dtype and own != dtype and (dtype.itemsize != 2 or own != np.float32):
+        if own is dtype or own == dtype:
+            continue
+        wide = dtype.itemsize != 2
+        # Beside 16 bits statistics may stay as they are, where mixed precision casts the rest.
+        if (wide or own != np.float32) if place < 2 else (wide and dtype.kind == "f"):
             raise RuntimeError(
                 f"{name}(): mixed dtype: expect {parameter} to have input's dtype {input.dtype.name}, but it has "
                 f"{tensor.dtype.name}; convert one with Tensor.to(dtype)"

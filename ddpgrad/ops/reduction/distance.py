@@ -40,6 +40,10 @@ def cdist(x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: str | None = Non
             raise RuntimeError(f"cdist only supports at least 2D tensors, {name} got: {x.ndim}D")
         if not x.is_floating_point():
             raise RuntimeError(f"cdist only supports floating-point dtypes, {name} got: {x.dtype.name}")
+    if x1.dtype is not x2.dtype:
+        raise RuntimeError(
+            f"cdist: expected scalar type {x1.dtype.scalar_type} but found {x2.dtype.scalar_type}, the dtype of X2"
+        )
     if x1.shape[-1] != x2.shape[-1]:
         raise RuntimeError(
             f"X1 and X2 must have the same number of columns. X1: {x1.shape[-1]} X2: {x2.shape[-1]}"
