@@ -28,6 +28,9 @@ MARK = "ddprun-bench: "
 PARTS = ("wait", "forward", "backward", "optimizer")
 _WARM_UP = 14  # the reducer lays its buckets out after the first step, and notes arrivals in the next ten
 _LEAST, _MOST = 5, 2000
+_TURNS = (
+    4  # in which steps with and without averages take turns, so that a machine that slows down slows both
+)
 _BATCHES = 4
 
 
@@ -167,7 +170,7 @@ def _loaded(stack: _Stack, job: Job, workers: int) -> tuple[Iterator[Any], int]:
 
 
 def measure(stack: _Stack, name: str, make: Callable[..., Job], given: argparse.Namespace) -> Training:
-    """Train for about `given.seconds`, with and then without averages. Collective."""
+    """Train for about `given.seconds` with averages, and for as many steps without. Collective."""
     stack.torch.manual_seed(0)
     job = make(stack.torch, **({"size": given.batch} if given.batch else {}))
     if not isinstance(job, Job):
@@ -178,8 +181,15 @@ def measure(stack: _Stack, name: str, make: Callable[..., Job], given: argparse.
     steps = _Steps(stack, job, given.workers)
     warm = median(max(each) for each in zip(*stack.gathered(steps.run(_WARM_UP)), strict=True))
     count = stack.gathered(min(_MOST, max(_LEAST, round(given.seconds / warm))))[0]
-    took = stack.gathered(steps.run(count))
-    parts = stack.gathered([median(column) for column in zip(*steps.parts, strict=True)])
+    own: dict[bool, list[float]] = {True: [], False: []}
+    rows: list[tuple[float, ...]] = []
+    for _ in range(_TURNS):
+        own[True] += steps.run(-(-count // _TURNS))
+        rows += steps.parts
+        if stack.ranks > 1:
+            own[False] += steps.run(-(-count // _TURNS), synchronised=False)
+    took = stack.gathered(own[True])
+    parts = stack.gathered([median(column) for column in zip(*rows, strict=True)])
     told = steps.model.explain() if name == "ddpgrad" else None
     recording = None
     if told is not None:
@@ -187,7 +197,7 @@ def measure(stack: _Stack, name: str, make: Callable[..., Job], given: argparse.
 
         noted = recorded(steps.model.reducer)
         recording = noted and asdict(noted)
-    alone = stack.gathered(steps.run(count, synchronised=False)) if stack.ranks > 1 else took
+    alone = stack.gathered(own[False]) if stack.ranks > 1 else took
     here = machine.describe()
     if name == "torch":
         here["torch"] = stack.torch.__version__
