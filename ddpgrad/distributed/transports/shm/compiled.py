@@ -140,21 +140,33 @@ def _words(address, count):
 
 
 @njit
-def _by_levels(slots, distance, world, n, like):
-    """The sum of the slots of `world` ranks: neighbours, then neighbouring pairs, and so on, as `tree` has it."""
-    count = (world + 1) // 2
-    level = np.empty((count, n), like.dtype)
+def _by_levels(slots, distance, world, result):
+    """The sum of the slots of `world` ranks: neighbours, then neighbouring pairs, and so on, as `tree` has it.
+
+    Sums of whole arrays would compile beside the loops what a text about shapes needs.
+    """
+    n, count = result.size, (world + 1) // 2
+    level = np.empty((count, n), result.dtype)
     for k in range(count):
-        level[k] = carray(pointer(slots + 2 * k * distance), (n,), like.dtype)
+        row, a = level[k], carray(pointer(slots + 2 * k * distance), (n,), result.dtype)
+        for i in range(n):
+            row[i] = a[i]
         if 2 * k + 1 < world:
-            level[k] += carray(pointer(slots + (2 * k + 1) * distance), (n,), like.dtype)
+            b = carray(pointer(slots + (2 * k + 1) * distance), (n,), result.dtype)
+            for i in range(n):
+                row[i] += b[i]
     while count > 1:
         for k in range(count // 2):
-            level[k] = level[2 * k] + level[2 * k + 1]
+            row, a, b = level[k], level[2 * k], level[2 * k + 1]
+            for i in range(n):
+                row[i] = a[i] + b[i]
         if count % 2:
-            level[count // 2] = level[count - 1]
+            row, a = level[count // 2], level[count - 1]
+            for i in range(n):
+                row[i] = a[i]
         count = (count + 1) // 2
-    return level[0]
+    for i in range(n):
+        result[i] = level[0, i]
 
 
 @instruction
@@ -247,7 +259,7 @@ def _added(array, result, plan_address, number):
         for i in range(n):
             result[i] = (a[i] + b[i]) + (c[i] + d[i])
     else:
-        result[:] = _by_levels(slots, p[SLOT], world, n, array)
+        _by_levels(slots, p[SLOT], world, result)
     if p[DIVIDES]:
         ranks = array.dtype.type(world)
         for i in range(n):
