@@ -10,8 +10,16 @@ import ddpgrad.distributed.algorithms.ddp_comm_hooks.powerSGD_hook as ours
 def trained(t, hooks, settings: dict) -> list[float]:
     t.manual_seed(0)
     nn = t.nn
+    # Layers of one shape that do not follow one another: the order of the first factors shows.
     model = nn.Sequential(
-        nn.Linear(20, 30), nn.Tanh(), nn.Linear(30, 30), nn.Tanh(), nn.Linear(30, 30), nn.Linear(30, 5)
+        nn.Linear(20, 30),
+        nn.Tanh(),
+        nn.Linear(30, 30),
+        nn.Tanh(),
+        nn.Linear(30, 20),
+        nn.Linear(20, 30),
+        nn.Linear(30, 30),
+        nn.Linear(30, 5),
     )
     ddp = nn.parallel.DistributedDataParallel(model)
     state = hooks.PowerSGDState(None, start_powerSGD_iter=3, **settings)

@@ -96,9 +96,9 @@ def powerSGD_hook(state: PowerSGDState, bucket: GradBucket) -> Future[Any]:
         return _whole(state, bucket)
     flat = bucket.buffer()
     _add_error(state, bucket, flat)
-    groups: dict[Any, list[Tensor]] = {}
+    by_shape: dict[tuple[int, int], list[Tensor]] = {}  # the order in which PyTorch draws the first factors
     whole = []
-    for place, gradient in enumerate(bucket.gradients()):
+    for gradient in bucket.gradients():
         matrix = gradient.view(gradient.shape[0] if gradient.dim() else 1, -1)
         n, m = matrix.shape
         factors = (n + m) * _rank(state, n, m)
@@ -106,10 +106,13 @@ def powerSGD_hook(state: PowerSGDState, bucket: GradBucket) -> Future[Any]:
         state.total_numel_before_compression += n * m
         state.total_numel_after_compression += factors if compress else n * m
         if compress:
-            groups.setdefault((n, m) if state.batch_tensors_with_same_shape else place, []).append(matrix)
+            by_shape.setdefault((n, m), []).append(matrix)
         else:
             whole.append(gradient)
-    return _compressed(state, bucket, flat, list(groups.values()), whole)
+    groups = list(by_shape.values())
+    if not state.batch_tensors_with_same_shape:
+        groups = [[matrix] for alike in groups for matrix in alike]
+    return _compressed(state, bucket, flat, groups, whole)
 
 
 def batched_powerSGD_hook(state: PowerSGDState, bucket: GradBucket) -> Future[Any]:
