@@ -78,6 +78,18 @@ def _reduced(mode: str) -> Case:
     return _with_integers(f"scatter_reduce {mode}", [[0, 2, 0], [0, 1, 2]], call, (4, 3), (2, 3))
 
 
+def _reduced_many(mode: str) -> Case:
+    """So many to one place that several threads share them."""
+
+    def call(index: Any, x: Any, values: Any) -> Any:
+        exact = values.sign() if mode == "prod" else values  # of many others a product leaves the range
+        return x.scatter_reduce(0, index, exact, reduce=mode)
+
+    return _with_integers(
+        f"scatter_reduce {mode}, many", [i // 600 for i in range(1500)], call, (4,), (1500,)
+    )
+
+
 def _step(name: str, **options: Any) -> Case:
     """Two steps over a parameter and over two: one array and a table of arrays are different kernels."""
 
@@ -193,6 +205,7 @@ def cases() -> Iterator[Case]:
     yield _with_integers("index_put", [2, 0, 2], _put, (4, 3), (3, 3))
     for mode in ("sum", "prod", "amax", "amin"):
         yield _reduced(mode)
+        yield _reduced_many(mode)
     yield _plain("linear", F.linear, (4, 5, 33), (7, 33), (7,))
     yield _plain("matmul", torch.matmul, (3, 5, 17), (17, 6))
     yield _plain("matmul stacked", lambda x, y: x.mT @ y.mT, (3, 17, 5), (3, 6, 17))

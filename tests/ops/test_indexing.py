@@ -312,3 +312,22 @@ def test_places_that_are_not_zero_in_many_elements():
     assert found.tolist() == places
     assert found.stride() == (1, 4)
     assert not torch.zeros(5000).nonzero().numel()
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("reduce", ["sum", "prod", "amax", "amin"])
+@pytest.mark.parametrize("own", [True, False])
+def test_many_elements_of_one_place_are_reduced_on_a_gpu(reduce: str, own: bool):
+    """Runs within a chunk of 128, over its end, and over many chunks, beside one another."""
+    places = torch.cat([torch.full((n,), k) for k, n in enumerate([3, 125, 1, 127, 129, 0, 1500, 2, 300])])
+    index = places[torch.randperm(len(places))]
+    values, there = (torch.rand(n, dtype=torch.float64) / 50 + 0.99 for n in (len(places), 9))
+    expected = there.scatter_reduce(0, index, values, reduce=reduce, include_self=own)
+    given = there.cuda(), index.cuda(), values.cuda()
+    found = [given[0].scatter_reduce(0, *given[1:], reduce=reduce, include_self=own) for _ in range(2)]
+    torch.testing.assert_close(found[0].cpu(), expected)
+    assert torch.equal(*found)
+    rows = torch.zeros(9, 2, device="cuda", dtype=torch.bfloat16).index_put(
+        (given[1],), values.cuda().bfloat16()[:, None].expand(-1, 2), accumulate=True
+    )
+    assert rows[6].tolist() == [float(values[index == 6].bfloat16().double().sum().bfloat16())] * 2

@@ -1,7 +1,7 @@
 """Looking up and adding up at indexes on the GPU; sums in a fixed order, so that a run can be repeated.
 
 CuPy's `add.at` adds with atomics, in an order that differs from run to run, and does so for a
-few types only. Here the places are sorted, and one thread adds up what comes to one place.
+few types only. Here the places are sorted, and one thread adds up what comes to one place, or some threads where that is much.
 """
 
 from __future__ import annotations
@@ -13,38 +13,71 @@ import cupy  # pyright: ignore[reportMissingImports]
 import numpy as np
 
 from ..device import capturing
-from .source import computes, contiguous, elementwise
+from .source import accumulator, computes, contiguous, elementwise
 
 Array = Any
 
 
-# One thread per sorted row and column; those that start a run of equal places do the work. own: what is there counts too.
-def _combine_runs(name: str, statement: str) -> Any:
-    return elementwise(
-        "raw int64 places, raw int64 order, raw T values, int64 rows, int64 count, int64 width, bool own",
-        "raw T out",
+_CHUNK = 128  # of sorted rows that one thread adds up at most
+_ALONE = 1024  # rows that are one chunk, for which one launch does
+
+
+# One thread per sorted row and column; those that start a run of equal places, or a chunk within one, do the work. What is of
+# more chunks than one goes to `parts`: of each chunk what goes on from the last one, and what begins in it. own: what is there
+# counts too.
+def _combine_runs(name: str, statement: str) -> tuple[Any, Any]:
+    first = elementwise(
+        "raw int64 places, raw int64 order, raw T values, int64 rows, int64 count, int64 width, bool own, int64 chunk",
+        "raw T out, raw A parts",
         f"""
         const long long first = i / width, column = i % width, place = places[first];
-        if (place >= 0 && place < rows && (first == 0 || places[first - 1] != place)) {{
+        const bool starts = first == 0 || places[first - 1] != place;
+        if (place >= 0 && place < rows && (starts || first % chunk == 0)) {{
+          const long long next = (first / chunk + 1) * chunk, end = next < count ? next : count;
           long long k = first;
-          A total = own ? (A)out[place * width + column] : (A)values[order[k++] * width + column];
-          for (; k < count && places[k] == place; ++k) {{
+          A total = own && starts ? (A)out[place * width + column] : (A)values[order[k++] * width + column];
+          for (; k < end && places[k] == place; ++k) {{
             const A v = (A)values[order[k] * width + column];
+            total = {statement};
+          }}
+          if (starts && (k == count || places[k] != place)) {{
+            out[place * width + column] = (T)total;
+          }} else {{
+            parts[(first / chunk * 2 + starts) * width + column] = total;
+          }}
+        }}
+        """,
+        f"{name}_runs",
+    )
+    # One thread per chunk and column: the first chunk into which a run goes on adds up all parts of it.
+    then = elementwise(
+        "raw int64 places, raw A parts, int64 rows, int64 chunks, int64 width, int64 chunk",
+        "raw T out",
+        f"""
+        const long long here = i / width + 1, column = i % width, start = here * chunk, place = places[start];
+        const bool earlier = here > 1 && places[start - chunk] == place && places[start - chunk - 1] == place;
+        if (place >= 0 && place < rows && places[start - 1] == place && !earlier) {{
+          A total = parts[(2 * here - 1) * width + column];
+          for (long long k = here; k < chunks && places[k * chunk] == place; ++k) {{
+            const A v = parts[2 * k * width + column];
             total = {statement};
           }}
           out[place * width + column] = (T)total;
         }}
         """,
-        f"{name}_runs",
+        f"{name}_parts",
     )
+    return first, then
 
 
-_RUNS = {
+_KERNELS = {
     "sum": _combine_runs("add", "total + v"),
     "prod": _combine_runs("multiply", "total * v"),
     "amax": _combine_runs("largest", "larger(total, v)"),
     "amin": _combine_runs("least", "total < v || total != total ? total : v"),
 }
+_RUNS = {name: kernels[0] for name, kernels in _KERNELS.items()}
+_PARTS = {name: kernels[1] for name, kernels in _KERNELS.items()}
 
 
 # One thread per element of the result. An index outside of the table gives NaN: a kernel cannot raise.
@@ -130,7 +163,13 @@ def _combine_rows(
         values, sums = contiguous(values.astype(out.dtype, copy=False)), out
         if out.dtype.kind == "c":  # real and imaginary parts are added up as two columns
             sums, values, width = sums.view(out.real.dtype), values.view(out.real.dtype), 2 * width
-        _RUNS[reduce](places, order, values, rows, count, width, own, sums, size=count * width)
+        chunk = count if count <= _ALONE else _CHUNK
+        chunks = -(-count // chunk)
+        wide = sums.dtype if sums.dtype.kind in "ib" or sums.dtype == np.uint8 else accumulator(sums.dtype)
+        parts = cupy.empty((2 * chunks if chunks > 1 else 1, width), wide)
+        _RUNS[reduce](places, order, values, rows, count, width, own, chunk, sums, parts, size=count * width)
+        if chunks > 1:
+            _PARTS[reduce](places, parts, rows, chunks, width, chunk, sums, size=(chunks - 1) * width)
     return out
 
 
