@@ -96,7 +96,9 @@ class Logs:
     @property
     def problem(self) -> str:
         """One line about an error of the log files; '' if there was none."""
-        return f"ddprun: the logs in {self.folder} are incomplete: {self._broken}\n" if self._broken else ""
+        gone = ", ".join(name for name, file in self._files.items() if os.fstat(file).st_nlink == 0)
+        found = self._broken or (gone and f"{gone} deleted while the job ran")
+        return f"ddprun: the logs in {self.folder} are incomplete: {found}\n" if found else ""
 
     def note(self, text: str) -> None:
         """Keep what ddprun says of the job. (failure.json has the last failure only.)"""

@@ -45,6 +45,20 @@ def test_output_of_one_rank_alone_is_kept_too(ddprun):
     assert sorted((ddprun.folder / "logs" / "rank_0.log").read_text().split()) == ["err", "out"]
 
 
+def test_logs_that_are_deleted_while_the_job_runs_are_missed(ddprun):
+    """What only they had is lost: the screen has that of rank 0."""
+    script = """
+import shutil
+import ddpgrad.distributed as dist
+dist.init_process_group()  # all have begun
+if dist.get_rank() == 0: shutil.rmtree("logs")
+print("out")
+"""
+    result = ddprun.run("-n", "2", "--log-dir", "logs", ddprun.script(script))
+    said = "ddprun: the logs in logs are incomplete: rank_0.log, rank_1.log deleted while the job ran"
+    assert (result.code, result.out, result.err.strip()) == (0, "[rank 0] out\n", said)
+
+
 def test_a_run_folder_says_how_the_run_was_started(ddprun):
     script = ddprun.script("from ddpgrad import launcher\nlauncher.write_config('own', lr=0.5)\n")
     options = ["-n", "2", "--procs", "1", "--log-dir", "logs", "--trace", "trace"]
