@@ -153,3 +153,11 @@ def test_a_divergence_may_be_registered_for_a_base_of_a_library():
     assert d.kl_divergence(Point(), d.Normal(0.0, 1.0)) == "rule"
     with pytest.raises(TypeError, match="type_q"):
         d.kl.register_kl(Base, 3)
+
+
+def test_a_wishart_draw_has_the_name_by_which_libraries_call_it():
+    law = d.Wishart(t.tensor(5.0), t.tensor([[2.0, 0.5], [0.5, 1.0]]))
+    t.manual_seed(3)
+    draws = law.rsample((4,))
+    t.manual_seed(3)
+    assert t.equal(law._bartlett_sampling(t.Size((4,))), draws)

@@ -204,6 +204,8 @@ class Wishart(CovarianceFamily, ExponentialFamily):
         factor = matmul(like, triangle)
         return matmul(factor, factor.mT)
 
+    _bartlett_sampling = rsample  # PyTorch's name of one draw, which peft calls
+
     def _log_volume(self) -> Tensor:
         return self._event_shape[-1] * math.log(2) / 2 + self._half_log_det()
 
