@@ -32,6 +32,21 @@ def step(hook=None, state=None, size: int = 3) -> list:
     return ranks(size, program)
 
 
+def test_gradients_are_views_of_the_buffer_that_was_set():
+    seen = []
+
+    def hook(state, bucket):
+        before = [g.numpy() for g in bucket.gradients()]
+        bucket.set_buffer(bucket.buffer().double() * 2)
+        bucket.buffer().mul_(2)
+        for old, g in zip(before, bucket.gradients(), strict=True):
+            seen.append(g.dtype == torch.float64 and np.array_equal(g.numpy(), old.astype(np.float64) * 4))
+        return default_hooks.allreduce_hook(state, bucket)
+
+    step(hook)
+    assert seen and all(seen)
+
+
 def test_all_reduce_hook_gives_the_bits_of_no_hook():
     for (_, plain), (_, hooked) in zip(step(), step(default_hooks.allreduce_hook), strict=True):
         assert plain.keys() == hooked.keys()

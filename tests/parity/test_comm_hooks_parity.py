@@ -8,6 +8,8 @@ import ddpgrad.distributed.algorithms.ddp_comm_hooks.powerSGD_hook as ours
 
 
 def trained(t, hooks, settings: dict) -> list[float]:
+    settings = dict(settings)
+    compressed = settings.pop("compressed", False)
     t.manual_seed(0)
     nn = t.nn
     # Layers of one shape that do not follow one another: the order of the first factors shows.
@@ -23,7 +25,13 @@ def trained(t, hooks, settings: dict) -> list[float]:
     )
     ddp = nn.parallel.DistributedDataParallel(model)
     state = hooks.PowerSGDState(None, start_powerSGD_iter=3, **settings)
-    ddp.register_comm_hook(state, hooks.powerSGD_hook)
+    hook = hooks.powerSGD_hook
+    ddp.register_comm_hook(
+        state,
+        t.distributed.algorithms.ddp_comm_hooks.default_hooks.fp16_compress_wrapper(hook)
+        if compressed
+        else hook,
+    )
     optimizer = t.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     seen = []
     for _ in range(12):
@@ -45,6 +53,7 @@ def trained(t, hooks, settings: dict) -> list[float]:
         {"warm_start": False, "random_seed": 5},
         {"use_error_feedback": False, "orthogonalization_epsilon": 1e-8},
         {"batch_tensors_with_same_shape": True},
+        {"compressed": True},
     ],
 )
 def test_power_sgd(settings, tmp_path):

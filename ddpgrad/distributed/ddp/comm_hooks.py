@@ -50,7 +50,11 @@ class GradBucket:
         return self._buffer
 
     def set_buffer(self, tensor: Tensor) -> None:
-        """Let `buffer` return another tensor, for a hook that is called next."""
+        """Let `buffer` return another tensor of as many elements, and `gradients` its views, for a hook that is called next."""
+        moved = tensor.storage_offset() - self._buffer.storage_offset()
+        self._gradients = [
+            tensor.as_strided(g.shape, g.stride(), g.storage_offset() + moved) for g in self._gradients
+        ]
         self._buffer = tensor
 
     def gradients(self) -> list[Tensor]:
