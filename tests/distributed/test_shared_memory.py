@@ -5,12 +5,14 @@ import secrets
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from ddpgrad.distributed import transports
 from ddpgrad.distributed.communicator.communicator import Alone, Communicator
+from ddpgrad.distributed.transports import base
 from ddpgrad.distributed.transports.shm import segments, ways
 from ddpgrad.environment import Launch
 from ddpgrad.errors import MismatchError, RankFailedError, StallError, TransportError
@@ -210,3 +212,23 @@ def test_a_host_with_too_little_is_found_before_anything_waits(mpi_job):
 def test_mpi_takes_over_where_that_was_asked_for(mpi_job):
     ended = mpi_job(2, 2, "small_memory.py", "shm,mpi")
     assert ended.output.count("taken: mpi [2.0, 2.0, 2.0]") == 2, ended.output
+
+
+@pytest.mark.parametrize("own_core", [True, False])
+@pytest.mark.parametrize("yielding_takes", [1e-6, 0.004])
+def test_who_waits_sleeps_once_another_program_has_had_its_core(monkeypatch, own_core, yielding_takes):
+    """Not where the cores are shared with other ranks: these it is that are let in."""
+    did, clock = [], [1.0]
+
+    def pass_by(kind, seconds):
+        did.append(kind)
+        clock[0] += seconds
+
+    fake = SimpleNamespace(monotonic=lambda: clock[0], sleep=lambda seconds: pass_by("sleep", seconds))
+    monkeypatch.setattr(base, "time", fake)
+    monkeypatch.setattr(base, "_yield_core", lambda: pass_by("yield", yielding_takes))
+    patience = base.Patience(spins=0, own_core=own_core)
+    for _ in range(4):
+        patience.pause()
+    crowded = own_core and yielding_takes > 0.001
+    assert did == ["yield", *["sleep" if crowded else "yield"] * 3]

@@ -199,16 +199,24 @@ class Patience:
 
     Spinning answers within a microsecond; yielding lets another rank on this core work;
     sleeping, after a twentieth of a second, leaves the core to whoever computes.
+
+    Where another program has the core that was yielded, a nap is better: the system gives a core sooner to who has
+    slept than to who has yielded.
     """
 
-    __slots__ = ("_began", "_spins")
+    __slots__ = ("_began", "_crowded", "_own_core", "_spins")
 
     SLEEP_AFTER = 0.05
     SLEEP = 0.0005
+    NAP = 0.00005
+    CROWDED = 0.0003
+    """Seconds that yielding takes where another program was let in."""
 
-    def __init__(self, spins: int = 100) -> None:
-        """`spins`: how often to try again at once; each try may cost a microsecond or two."""
+    def __init__(self, spins: int = 100, own_core: bool = False) -> None:
+        """`spins`: how often to try again at once; each try may cost a microsecond or two. own_core: other ranks have others."""
         self._spins = spins
+        self._own_core = own_core
+        self._crowded = False
         self._began = 0.0
 
     def pause(self) -> None:
@@ -216,9 +224,13 @@ class Patience:
         if self._spins > 0:
             self._spins -= 1
             return
+        now = time.monotonic()
         if self._began == 0.0:
-            self._began = time.monotonic()
-        if time.monotonic() - self._began < self.SLEEP_AFTER:
-            _yield_core()
-        else:
+            self._began = now
+        if now - self._began >= self.SLEEP_AFTER:
             time.sleep(self.SLEEP)
+        elif self._crowded:
+            time.sleep(self.NAP)
+        else:
+            _yield_core()
+            self._crowded = self._own_core and time.monotonic() - now > self.CROWDED

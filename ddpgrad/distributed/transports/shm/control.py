@@ -263,7 +263,7 @@ class Control:
     def _wait_long(self, index: int, column: int, target: int, number: int, timeout: float) -> None:
         began = time.monotonic()
         waits.begin(began)
-        patience = Patience(spins=0)
+        patience = Patience(spins=0, own_core=self._core_each)
         while self._words[index] < target:
             patience.pause()
             self.meanwhile()
