@@ -254,9 +254,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     given = sys.argv[1:] if argv is None else argv
     try:
         if given and given[0] in options.SUB_COMMANDS:
-            if isinstance(
-                sys.stdout, io.TextIOWrapper
-            ):  # what its encoding has not, such as a name, ends no table
+            if isinstance(sys.stdout, io.TextIOWrapper):  # a name that its encoding has not ends no table
                 sys.stdout.reconfigure(errors="replace")
             try:
                 return import_module(f".{given[0]}", __package__).main(given[1:])

@@ -117,9 +117,7 @@ def cached(compiled: Any, apart: bool = False) -> Any:
 
 
 def _compiler(apart: bool, *arguments: Any) -> Any:
-    from .kernel_compiler import (
-        KernelCompiler,
-    )  # which a process does not load that finds all kernels on disk
+    from .kernel_compiler import KernelCompiler  # which is not loaded where all kernels are on disk
 
     return KernelCompiler(apart, *arguments)
 

@@ -167,9 +167,8 @@ def async_save(
                 _save(staged, checkpoint_id, storage_writer, planner, group, no_dist, use_collectives)
             )
         except CheckpointError as error:
-            print(
-                f"async_save: {error}", file=sys.stderr
-            )  # before the end of the program, if that does not ask
+            # At once: the program may not ask before its end.
+            print(f"async_save: {error}", file=sys.stderr)
             upload.unasked.append(error)
             upload.set_exception(error)
         except BaseException as error:  # of the collectives: the rank fails, whoever asks

@@ -163,9 +163,8 @@ class LastChecks:
     def raise_error(self) -> None:
         """Check, and raise what is wrong. Where ranks share a process, only the one at fault raises, and others keep it."""
         for known in self._checks:
-            if (
-                last := known.detach()
-            ) is not None:  # a call would do nothing once `atexit` has come to weakref's own function
+            # A call would do nothing once `atexit` has come to weakref's own function.
+            if (last := known.detach()) is not None:
                 last[1]()
         self._checks.clear()
         error = self.error

@@ -100,9 +100,8 @@ class Module(Tree, state.ExtraState):
             return self.forward(*args, **kwargs)
         return hooks.call(self, args, kwargs)
 
-    _call_impl = _wrapped_call_impl = (
-        __call__  # which wrappers of modules call, though PyTorch means them to be private
-    )
+    # Wrappers of modules call these, though PyTorch means them to be private.
+    _call_impl = _wrapped_call_impl = __call__
 
     def compile(self, *args: Any, **kwargs: Any) -> None:
         """Check the arguments, which are those of `torch.compile`; the module runs as it is."""
