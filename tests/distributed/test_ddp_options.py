@@ -46,7 +46,7 @@ def trained(model, steps=3, **options):
     return ddp
 
 
-@pytest.mark.parametrize("dtypes", [(F64,), (BF16,), (BF16, F32), (F16, F16, F16), (F32, BF16)])
+@pytest.mark.parametrize("dtypes", [(F64, None, F64), (BF16,), (BF16, F32), (F16, F16, F16), (F32, BF16)])
 def test_mixed_precision_computes_in_one_dtype_and_keeps_another(dtypes):
     policy = _MixedPrecision(*dtypes)
 

@@ -182,7 +182,8 @@ def test_a_state_dict_may_be_assigned():
         model(torch.ones(1, 6)).sum().backward()
         plain = perceptron()
         plain.load_state_dict(values)
-        DDP(plain)(torch.ones(1, 6)).sum().backward()
+        ddp = DDP(plain)
+        ddp(torch.ones(1, 6)).sum().backward()
         adamw(plain.parameters()).step()
         return {*found, digest(plain)}
 

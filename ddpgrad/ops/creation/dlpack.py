@@ -14,6 +14,7 @@ import numpy as np
 
 from ...backend import dtype as dtypes
 from ...backend.device import Device
+from ...core.overrides import overridable
 from ...core.size import strided
 from ...core.tensor import Tensor, wrap
 
@@ -81,6 +82,7 @@ def export(
     return capsule
 
 
+@overridable
 def to_dlpack(tensor: Tensor) -> Any:
     """A capsule on the memory of `tensor`, to be used once by another library."""
     return export(tensor)
