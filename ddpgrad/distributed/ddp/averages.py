@@ -207,9 +207,9 @@ class Averages:
         view, parameter = self.memory(i), self.parameters[i]
         if view is not None and parameter._grad is not None and parameter._grad is not view:
             if parameter._grad.requires_grad:
-                from .use_errors import graph_lost  # here, as few programs come to it
+                from .use_errors import warn_of_lost_graph  # here, as few programs come to it
 
-                raise graph_lost(self.names[i])
+                warn_of_lost_graph(self.names[i])
             view._array[...] = parameter._grad._array
             parameter._grad = view
 

@@ -8,7 +8,7 @@ from sys import getrefcount
 from typing import TYPE_CHECKING
 from weakref import ref
 
-from ...core.errors import DistributedError
+from ...core.errors import DistributedError, warn_program
 
 if TYPE_CHECKING:
     from ...autograd.accumulate import AccumulateGrad
@@ -50,11 +50,11 @@ def second_gradient(name: str) -> DistributedError:
     )
 
 
-def graph_lost(name: str) -> DistributedError:
-    """What to raise where backward(create_graph=True) has come to parameter `name`."""
-    return DistributedError(
+def warn_of_lost_graph(name: str) -> None:
+    """Warn, as PyTorch does, where backward(create_graph=True) has come to parameter `name`."""
+    warn_program(
         f"the gradient of parameter '{name}' has a graph of its own (create_graph=True), which an average over the ranks has not: "
-        "what is computed from .grad would add nothing to a loss. Take the first gradients by torch.autograd.grad(loss, inputs, "
+        "what is computed from .grad adds nothing to a loss. Take the first gradients by torch.autograd.grad(loss, inputs, "
         "create_graph=True), and call backward() once for the loss and what is computed from them."
     )
 
