@@ -216,6 +216,14 @@ WORDS: list[tuple[str, Callable[[], object]]] = [
     ("in_dim must be either an integer dimension or None", lambda: torch.vmap(torch.sin, in_dims=(0.5,))(x)),
     ("Expected at least one Tensor to vmap over", lambda: torch.vmap(torch.sin, in_dims=(None,))(x)),
     ("mixed dtype", lambda: F.batch_norm(square, square[0].double(), square[0].double())),
+    (
+        "lstm_cell expects two hidden states",
+        lambda: torch.lstm_cell(square, [square], torch.ones(8, 2), torch.ones(8, 2)),
+    ),
+    (
+        "lstm expects two hidden states",
+        lambda: torch.lstm(x[None, None], [x[None, None]], [], False, 1, 0.0, False, False, False),
+    ),
     ("Type promoting not supported. Got Float and Double", lambda: F.prelu(x, torch.ones(1).double())),
     (
         "expected scalar type Float but found Double",

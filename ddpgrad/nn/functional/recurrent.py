@@ -104,6 +104,13 @@ def _projected_lstm(
 # -- functions of `torch` --
 
 
+def _both(name: str, hx: Sequence[Tensor]) -> States:
+    """The hidden state and the cell of an LSTM."""
+    if len(hx) != 2:
+        raise RuntimeError(f"{name} expects two hidden states, got {len(hx)}")
+    return tuple(hx)
+
+
 def _stepped(mode: str, input: Tensor, hx: States, *weights: Tensor | None) -> States:
     """The states after one step."""
     return run_cells(mode, input, hx, [w for w in weights if w is not None], (input.shape[0],))
@@ -137,7 +144,7 @@ def lstm_cell(
     b_hh: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """The states (hidden, cell), each (N, H), after one step from the two of `hx`: input (N, I), weights (4 H, I or H)."""
-    hidden, cell = _stepped("LSTM", input, tuple(hx), w_ih, w_hh, b_ih, b_hh)
+    hidden, cell = _stepped("LSTM", input, _both("lstm_cell", hx), w_ih, w_hh, b_ih, b_hh)
     return hidden, cell
 
 
@@ -159,6 +166,7 @@ def _over_packed(
     mode: str, data: Tensor, batch_sizes: Any, hx: Any, params: Sequence[Tensor], has_biases: bool, num_layers: int,
     dropout: float, train: bool, bidirectional: bool,
 ) -> tuple[Tensor, ...]:  # fmt: skip
+    states = _both("lstm", hx) if mode == "LSTM" else (hx,)
     directions = 2 if bidirectional else 1
     each, rest = divmod(len(params), num_layers * directions)
     if rest or each not in ((4, 5) if has_biases else (2, 3)):
@@ -168,7 +176,6 @@ def _over_packed(
         )
     weights = [params[i : i + each] for i in range(0, len(params), each)]
     sizes = tuple(batch_sizes.tolist()) if isinstance(batch_sizes, Tensor) else batch_sizes
-    states = tuple(hx) if mode == "LSTM" else (hx,)
     rows, last = run_layers(mode, data, states, weights, sizes, directions, dropout if train else 0.0)
     return rows, *last
 
