@@ -163,11 +163,12 @@ from .ops.creation.spaced import _range as _range, linspace as linspace, logspac
 from .ops.elementwise.activation import log_softmax as log_softmax, relu as relu, softmax as softmax
 from .ops.elementwise.arithmetic import (
     add as add, clamp_max as clamp_max, clamp_min as clamp_min,
-    div as div, float_power as float_power, positive as positive, rsub as rsub, sub as sub,
+    div as div, float_power as float_power, floor_divide as floor_divide, positive as positive,
+    rsub as rsub, sub as sub,
 )
 from .ops.elementwise.fused_sums import addcdiv as addcdiv, addcmul as addcmul
 from .ops.elementwise.binary import (
-    atan2 as atan2, eq as eq, floor_divide as floor_divide, fmod as fmod, ge as ge, gt as gt, le as le,
+    atan2 as atan2, eq as eq, fmod as fmod, ge as ge, gt as gt, le as le,
     lerp as lerp, logaddexp as logaddexp, logical_and as logical_and, logical_or as logical_or,
     logical_xor as logical_xor, lt as lt, masked_fill as masked_fill, maximum as maximum,
     minimum as minimum, mul as mul, ne as ne, pow as pow, remainder as remainder, where as where,

@@ -225,3 +225,11 @@ def test_what_was_not_done_leaves_the_version():
     assert x._version == 0
     wide, narrow = torch.broadcast_tensors(x, torch.zeros(4))
     assert wide is x and narrow.shape == x.shape
+
+
+def test_what_has_no_derivative_says_so_in_backward(device: str):
+    x = torch.tensor([-3.0, 0.0, 5.0], device=device, requires_grad=True)
+    for name, y in {"floor_divide": x // 2, "heaviside": x.heaviside(x + 4)}.items():
+        assert y.tolist() == {"floor_divide": [-2, 0, 2], "heaviside": [0, 4, 1]}[name]
+        with pytest.raises(NotImplementedError, match=name):
+            (x + y).sum().backward()

@@ -21,8 +21,8 @@ REACHED = {"convolution_weight",
 # gradient: tests/parity/test_op_db.py has them, and tests/ops/test_linalg.py and test_fourier.py.
 COMPARED = {
     "cholesky_factor", "cholesky_solve", "complete_qr", "complex", "conj", "eig_factor", "eigh_factor",
-    "eigvals", "fft_c2c", "fft_c2r", "fft_r2c", "igamma", "igammac", "imag", "ldl_factor", "ldl_solve",
-    "view_as_complex", "view_as_real", "zeta",
+    "eigvals", "fft_c2c", "fft_c2r", "fft_r2c", "floor_divide", "heaviside", "igamma", "igammac", "imag",
+    "ldl_factor", "ldl_solve", "view_as_complex", "view_as_real", "zeta",
 }  # fmt: skip
 
 

@@ -259,6 +259,7 @@ def test_results_that_lie_in_order_whatever_the_input_does(case: str):
 
 def test_views_that_are_refused_or_empty():
     assert torch.empty(0, 6, 2).unflatten(-2, (-1, 3)).shape == (0, 2, 3, 2)
+    assert torch.empty(0, 5).as_strided((5, 0), (1, 1)).shape == (5, 0)
     for call in (
         lambda: torch.empty(3, 0).unflatten(1, (0, -1)),
         lambda: torch.tensor(1.0).expand(-1),
@@ -285,6 +286,17 @@ def test_views_that_are_refused_or_empty():
 def test_results_have_memory_of_their_own_and_no_more(make: Callable[[torch.Tensor], torch.Tensor]):
     out = make(torch.arange(24.0).reshape(2, 3, 4))
     assert out.is_contiguous() and out.untyped_storage().nbytes() == out.nbytes
+
+
+@pytest.mark.parametrize(
+    "make",
+    [lambda x: x.masked_scatter(x > 0, x), lambda x: x.norm(), lambda x: x.dist(x * 0)],
+    ids=["masked_scatter", "norm", "dist"],
+)
+def test_results_of_a_number_are_no_views(make: Callable[[torch.Tensor], torch.Tensor]):
+    x = torch.tensor(3.0)
+    out = make(x).detach_()
+    assert out.fill_(7) == 7 and x == 3
 
 
 def test_what_an_iteration_gives_are_views_of_one_op():

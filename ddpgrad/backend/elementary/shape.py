@@ -93,8 +93,10 @@ def shapes(xp: ModuleType) -> dict[str, Any]:
         input: Array, size: Sequence[int], stride: Sequence[int], delta: int, own: Sequence[int]
     ) -> Array:
         strides, width = input.strides, input.itemsize
-        if strides != tuple([step * width for step in own]) and any(
-            s != o * width and n > 1 for s, o, n in zip(strides, own, input.shape, strict=True)
+        if (
+            input.size
+            and strides != tuple([step * width for step in own])
+            and any(s != o * width and n > 1 for s, o, n in zip(strides, own, input.shape, strict=True))
         ):
             raise RuntimeError(
                 "a strided view can only be made again of a tensor that lies in memory as the one that it was made of"

@@ -12,7 +12,7 @@ from ...core.errors import must_be_tensor, warn_program
 from ...core.tensor import Tensor
 from ..creation.factories import as_element
 from ..dispatch.declare import TensorLike, op, primitive
-from ..dispatch.explain import BOOL_MINUS, BOOLS_MINUS
+from ..dispatch.explain import BOOL_MINUS, BOOLS_MINUS, no_rule
 from ..dispatch.out import write_out
 from ..dispatch.samples import two
 from ..dispatch.tensor_function import tensor_function
@@ -188,6 +188,16 @@ def rsub(input: Tensor, other: Any, *, alpha: Any = 1) -> Tensor:
     return _with_scaled("rsub", other, input, alpha, None)
 
 
+@primitive(
+    grads={"input": no_rule("floor_divide"), "other": no_rule("floor_divide")},
+    promotion="ordered",
+    inplace=True,
+)
+def floor_divide(F: Any, input: TensorLike, other: TensorLike) -> Tensor:
+    """The quotient rounded down."""
+    ...
+
+
 def _zero(F: Any, g: Any) -> Any:
     return F.full_like(g, 0)
 
@@ -201,7 +211,7 @@ def _zero(F: Any, g: Any) -> Any:
     grad_name="DivBackward1",
 )
 def div_floor(F: Any, input: TensorLike, other: TensorLike) -> Tensor:
-    """The quotient rounded down; unlike `floor_divide` with a gradient, which is 0."""
+    """The quotient rounded down; unlike that of `floor_divide`, its gradient is 0."""
     return F.floor_divide(input, other)
 
 

@@ -138,7 +138,7 @@ def _share(F: Any, a: Any, b: Any, g: Any) -> Any:
 
 
 @primitive(
-    grads={"input": lambda F, g: g, "other": lambda F, g, input, other: -g * F.floor_divide(input, other)},
+    grads={"input": lambda F, g: g, "other": lambda F, g, input, other: -g * F.div_floor(input, other)},
     promotion="ordered",
     samples=two(0.6, 5.0),
     reference=np.remainder,
@@ -158,12 +158,6 @@ def remainder(F: Any, input: TensorLike, other: TensorLike) -> Tensor:
 )
 def fmod(F: Any, input: Tensor, other: TensorLike) -> Tensor:
     """C's `fmod`: the result has the sign of `input`."""
-    ...
-
-
-@primitive(promotion="ordered", samples=two(0.6, 5.0), reference=np.floor_divide, inplace=True)
-def floor_divide(F: Any, input: TensorLike, other: TensorLike) -> Tensor:
-    """The quotient rounded down."""
     ...
 
 

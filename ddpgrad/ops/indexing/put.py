@@ -14,7 +14,7 @@ from ..dispatch.tensor_function import tensor_function
 from ..dispatch.views import owned
 from ..dispatch.vocabulary import VOCABULARY as F
 from ..elementwise import binary, unary
-from ..elementwise.arithmetic import as_element_of, scaled
+from ..elementwise.arithmetic import as_element_of, floor_divide, scaled
 from ..reduction.reduce import wrap_dim
 from ..shape import shape
 from ..shape.diagonal import require_shape
@@ -249,7 +249,7 @@ def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
             f"{source.numel()} for {count}"
         )
     if not size:
-        return shape.reshape(source, -1)[0] if count else unary.clone(input)
+        return unary.clone(shape.reshape(source, -1)[0] if count else input)
     return F.index_put(input, mask, shape.narrow(shape.reshape(source, -1), 0, 0, count))
 
 
@@ -318,5 +318,5 @@ def unravel_index(indices: Tensor, shape: Any) -> tuple[Tensor, ...]:
     indices = indices.to(dtypes.int64)
     for n in reversed(sizes):
         out.append(binary.remainder(indices, n))
-        indices = binary.floor_divide(indices, n)
+        indices = floor_divide(indices, n)
     return tuple(reversed(out))

@@ -132,7 +132,7 @@ def linalg_vector_norm(
     x = _converted(name, x, dtype)
     order = float(ord)
     if not x.ndim:
-        return shape.reshape(vector_norm(shape.reshape(x, (1,)), order, (0,)), ())
+        return vector_norm(shape.reshape(x, (1,)), order, (0,))
     if order < 0 or math.isinf(order):
         for d in dims:
             if not x.shape[d]:
