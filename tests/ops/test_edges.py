@@ -233,3 +233,10 @@ def test_what_has_no_derivative_says_so_in_backward(device: str):
         assert y.tolist() == {"floor_divide": [-2, 0, 2], "heaviside": [0, 4, 1]}[name]
         with pytest.raises(NotImplementedError, match=name):
             (x + y).sum().backward()
+
+
+def test_a_masked_product_with_a_logarithm_has_no_nan_in_its_gradient():
+    x, y = torch.tensor([0.5, 2.0], requires_grad=True), torch.tensor([-1.0, 3.0])
+    for product in (torch.xlogy, torch.special.xlog1py):
+        (g,) = torch.autograd.grad((product(x, y) * torch.tensor([0.0, 1.0])).sum(), x)
+        assert g[0] == 0 and g[1] == product(torch.ones(()), y[1])

@@ -186,17 +186,15 @@ def igammac(F: Any, input: Tensor, other: Tensor) -> Tensor:
     ...
 
 
-def _log_or_zero(F: Any, log: Any, input: Any, other: Any, limit: float) -> Any:
-    """log(other), but 0 where input is 0 and other is out of the logarithm's domain."""
-    if not hasattr(other, "dtype"):
-        other = F.full_like(input, other)
-    void = F.logical_and(input == 0, other <= limit)
-    return F.where(void, F.full_like(other, 0), log(F.where(void, F.full_like(other, 1), other)))
+def _times_log(F: Any, product: Any, g: Any, input: Any, other: Any, limit: float) -> Any:
+    """g * log(other), but 0 where `g` is, and where `input` is 0 and `other` out of the logarithm's domain."""
+    slope = product(g, other)
+    return F.where(F.logical_and(input == 0, other <= limit), F.full_like(slope, 0), slope)
 
 
 @primitive(
     grads={
-        "input": lambda F, g, input, other: g * _log_or_zero(F, F.log, input, other, 0),
+        "input": lambda F, g, input, other: _times_log(F, F.xlogy, g, input, other, 0),
         "other": lambda F, g, input, other: g * input / other,
     },
     promotion="float",
@@ -211,7 +209,7 @@ def xlogy(F: Any, input: TensorLike, other: TensorLike) -> Tensor:
 
 @primitive(
     grads={
-        "input": lambda F, g, input, other: g * _log_or_zero(F, F.log1p, input, other, -1),
+        "input": lambda F, g, input, other: _times_log(F, F.xlog1py, g, input, other, -1),
         "other": lambda F, g, input, other: g * input / (other + 1),
     },
     promotion="float",

@@ -249,7 +249,7 @@ def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
             f"{source.numel()} for {count}"
         )
     if not size:
-        return unary.clone(shape.reshape(source, -1)[0] if count else input)
+        return binary.where(mask, shape.reshape(source, -1)[0], input) if count else unary.clone(input)
     return F.index_put(input, mask, shape.narrow(shape.reshape(source, -1), 0, 0, count))
 
 
