@@ -189,7 +189,7 @@ def igammac(F: Any, input: Tensor, other: Tensor) -> Tensor:
 def _times_log(F: Any, product: Any, g: Any, input: Any, other: Any, limit: float) -> Any:
     """g * log(other), but 0 where `g` is, and where `input` is 0 and `other` out of the logarithm's domain."""
     slope = product(g, other)
-    return F.where(F.logical_and(input == 0, other <= limit), F.full_like(slope, 0), slope)
+    return F.where((input == 0) & (other <= limit), F.full_like(slope, 0), slope)
 
 
 @primitive(
