@@ -269,6 +269,8 @@ def test_lapack_has_as_many_threads_as_the_process_has_set():
     program = """
 import ddpgrad as torch
 torch.set_num_threads(1)
+import scipy.linalg
+assert torch.get_num_threads() == 1
 torch.linalg.lu_factor(torch.eye(3))
 from threadpoolctl import threadpool_info
 assert {part["num_threads"] for part in threadpool_info() if part["user_api"] == "blas"} == {1}

@@ -94,11 +94,13 @@ class _Team:
 
     gathered: whether the helpers are there, or it is known that there are none. What they need takes a second to compile where it
     is not on disk, so that programs of small tensors do without.
+    chosen: the number that the process has set, which a BLAS that it loads later does not know of.
     helpers: of which NumPy's loops may ask, too, so whoever does holds the lock in `watching.STATE`. blas: what sets the number
     of threads of each library that has so many, and how many it has.
     """
 
     count: int | None = None
+    chosen: int | None = None
     gathered = False
     helpers: tuple[_Helper, ...] = ()
     watching: Any = None  # the module, which is Numba's
@@ -126,11 +128,12 @@ def blas_threads() -> int:
             getattr(library, "_real_set_num_threads", library.set_num_threads) for library in libraries
         ]
         team.blas = tuple(zip(setters, [library.num_threads for library in libraries], strict=True))
-    return max((count for _, count in team.blas), default=1)
+    return team.chosen or max((count for _, count in team.blas), default=1)
 
 
 def set_threads(count: int) -> None:
     """Let BLAS and the kernels of this package use `count` threads."""
+    team.chosen = count
     blas_threads()
     for set_number, _ in team.blas:
         set_number(count)
