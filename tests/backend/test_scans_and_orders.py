@@ -1,5 +1,6 @@
-"""Running sums and extremes, orders, first few, distinct and added slices of large arrays: as NumPy has them."""
+"""Running sums and extremes, orders, first few, distinct, added and combined elements of large arrays: as NumPy has them."""
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -54,6 +55,9 @@ def test_along_each_dimension(shape: tuple[int, ...], dtype: Any):
             where = np.random.default_rng(1).permuted(np.arange(x.size).reshape(shape) % size, axis=dim)
             same("scatter_src", x, dim, where, x * 2)
             same("scatter_src", x, dim, where, 3.0)
+            same("gather", x, dim, where)
+            for reduce, own in itertools.product(("prod", "amax", "amin"), (True, False)):
+                same("scatter_reduce_by", x, dim, where // 2, x * 2, reduce, own)
         same("cumsum", plain, dim, rtol=1e-4)
         same("prod", plain, dim, rtol=1e-4)
     same("nan_to_num", odd, 0.5, None, -3.0)
@@ -80,5 +84,13 @@ def test_slices_are_added_in_order_at_places_that_may_be_negative():
             places = rng.integers(-size, size, (50, 40))
             value = rng.standard_normal((*shape[:dim], 50, 40, *shape[dim + 1 :])).astype(np.float32)
             same("index_put_add", x, (slice(None),) * dim + (places,), value)
+        places = tuple(rng.integers(-size, size, (50, 40)) for size in shape[:2])
+        same(
+            "index_put_add",
+            x,
+            places,
+            rng.standard_normal((50, 40, *shape[2:])).astype(np.float32),
+            rtol=1e-5,
+        )
     with pytest.raises(IndexError, match="out of bounds"):
         backend_of("cpu").index_put_add(np.zeros(5), np.arange(2000), np.zeros(2000))

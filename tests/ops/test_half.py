@@ -47,7 +47,25 @@ SEVERAL: dict[str, Callable[[Any], Any]] = {
     "bilinear": lambda x: F.interpolate(x, scale_factor=2, mode="bilinear"),
     "bicubic": lambda x: F.interpolate(x, scale_factor=2, mode="bicubic"),
     "conv_transpose2d": lambda x: F.conv_transpose2d(x, x.transpose(0, 1), x[0, 0, 0, :2]),
+    "index_add": lambda x: x[0].index_add(1, torch.arange(60) % 3, x[1].repeat(1, 12, 1)),
+    "index_put": lambda x: x[0].index_put((torch.arange(60) % 3,), x[1].repeat(15, 1, 1), accumulate=True),
+    "scatter_add": lambda x: x[0].scatter_add(
+        1, torch.arange(5).repeat(4, 12)[..., None], x[1].repeat(1, 12, 1)
+    ),
+    "scatter_reduce": lambda x: x[0].scatter_reduce(
+        1, torch.arange(5).repeat(4, 12)[..., None], x[1].repeat(1, 12, 1), "prod"
+    ),
+    "gradient of x[i, j]": lambda x: gradient(
+        lambda y: y[[0, 1] * 30, [1] * 60] * x.repeat(30, 1, 1, 1)[:, 2], x
+    ),
+    "gradient of unfold": lambda x: gradient(lambda y: y.unfold(3, 4, 1) * x[..., :3, None], x),
 }
+
+
+def gradient(f: Callable[[Any], Any], x: Any) -> Any:
+    leaf = x.detach().requires_grad_()
+    f(leaf).sum().backward()
+    return leaf.grad
 
 
 @pytest.mark.parametrize("case", SEVERAL)

@@ -1,13 +1,15 @@
-"""Reading and adding at places along one dimension, compiled for the CPU: float32 and float64."""
+"""Reading and combining at places along one dimension, compiled for the CPU: float32 and float64, moves in 16 bits as well."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from ..overwriting import to_write
+from .half import is_half, stored
 from .vectormath import compiled_for, kernel, part
 
 Array = np.ndarray
@@ -18,13 +20,11 @@ _SMALL = 1024  # elements that NumPy has written before compiled code has starte
 
 def gather(input: Array, dim: int, index: Array, sparse_grad: bool = False) -> Array:
     """out[i][j] = input[index[i][j]][j] for dim 0, and so on; `RuntimeError` for an index outside of [0, size)."""
-    if not _handles(input, dim, index) or not compiled_for(input):
+    if not _handles(input, dim, index):
         return NotImplemented
     out = np.empty(index.shape, input.dtype)
-    outer, inner = math.prod(out.shape[:dim]), math.prod(out.shape[dim + 1 :])
-    bad = _gather(
-        input.reshape(outer, -1, inner), index.reshape(outer, -1, inner), out.reshape(outer, -1, inner)
-    )
+    shape = math.prod(out.shape[:dim]), -1, math.prod(out.shape[dim + 1 :])
+    bad = _gather(*(stored(x).reshape(shape) for x in (input, index, out)))
     if bad >= 0:
         raise _outside(index, bad, dim, input.shape[dim])
     return out
@@ -32,7 +32,7 @@ def gather(input: Array, dim: int, index: Array, sparse_grad: bool = False) -> A
 
 def scatter_add(input: Array, dim: int, index: Array, src: Array) -> Array:
     """`input` with the elements of `src` added at the places `index` along `dim`, as `gather` reads them."""
-    return _written(_add, input, dim, index, src) if compiled_for(input) else NotImplemented
+    return _written([_add], input, dim, index, src) if compiled_for(input) else NotImplemented
 
 
 def scatter_src(input: Array, dim: int, index: Array, src: Any) -> Array:
@@ -41,27 +41,38 @@ def scatter_src(input: Array, dim: int, index: Array, src: Any) -> Array:
         return NotImplemented
     if src.__class__ is float or src.__class__ is int:
         src = np.broadcast_to(np.array(src, input.dtype), index.shape)
-    return _written(_put, input, dim, index, src)
+    return _written([_put], input, dim, index, src)
 
 
-def _written(write: Any, input: Array, dim: int, index: Array, src: Any) -> Array:
+def scatter_reduce_by(
+    input: Array, dim: int, index: Array, src: Array, reduce: str, include_self: bool
+) -> Array:
+    """The product ("prod") or an extremum ("amax", "amin") of the elements of `src` that share a place along `dim`."""
+    if index.size < _SMALL or not compiled_for(input):
+        return NotImplemented
+    combine = [_COMBINED[reduce]]
+    if not include_self:
+        combine.insert(0, _one if reduce == "prod" else _put)
+    return _written(combine, input, dim, index, src)
+
+
+def _written(writes: Sequence[Any], input: Array, dim: int, index: Array, src: Any) -> Array:
     if not _handles(input, dim, index) or src.dtype != input.dtype or src.shape != index.shape:
         return NotImplemented
     out = to_write(np, input)
     if not out.flags.c_contiguous:
         return NotImplemented
-    shape = math.prod(src.shape[:dim]), src.shape[dim], math.prod(src.shape[dim + 1 :])
-    bad = write(
-        out.reshape(shape[0], -1, shape[2]), index.reshape(shape), np.ascontiguousarray(src).reshape(shape)
-    )
-    if bad >= 0:
-        raise _outside(index, bad, dim, input.shape[dim])
+    shape = math.prod(src.shape[:dim]), -1, math.prod(src.shape[dim + 1 :])
+    for write in writes:
+        bad = write(*(stored(np.ascontiguousarray(x)).reshape(shape) for x in (out, index, src)))
+        if bad >= 0:
+            raise _outside(index, bad, dim, input.shape[dim])
     return out
 
 
 def _handles(input: Array, dim: int, index: Array) -> bool:
     """Whether `index` has one element or more, and the lengths of `input` in all dimensions but `dim`."""
-    if index.dtype != _INDEX or not index.size or input.dtype.char not in _KINDS:
+    if index.dtype != _INDEX or not index.size or not (input.dtype.char in _KINDS or is_half(input.dtype)):
         return False
     mine, given = input.shape, index.shape
     if mine == given:
@@ -107,4 +118,27 @@ def _write(table, place, rows, i, j, k):
     table[i, place, k] = rows[i, j, k]
 
 
-_gather, _add, _put = map(_at_places, (_read, _add_to, _write))
+def _write_one(table, place, rows, i, j, k):
+    table[i, place, k] = 1
+
+
+def _multiply(table, place, rows, i, j, k):
+    table[i, place, k] *= rows[i, j, k]
+
+
+def _raise(table, place, rows, i, j, k):
+    x = rows[i, j, k]
+    if x > table[i, place, k] or x != x:
+        table[i, place, k] = x
+
+
+def _lower(table, place, rows, i, j, k):
+    x = rows[i, j, k]
+    if x < table[i, place, k] or x != x:
+        table[i, place, k] = x
+
+
+_gather, _add, _put, _one, _product, _largest, _smallest = map(
+    _at_places, (_read, _add_to, _write, _write_one, _multiply, _raise, _lower)
+)
+_COMBINED = {"prod": _product, "amax": _largest, "amin": _smallest}

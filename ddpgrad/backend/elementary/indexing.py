@@ -2,17 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import wraps
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 
+from ..dtype import NARROW
 from ..overwriting import to_write
+from ..registry import backend_for
 
 Array = Any
+# Where so many times fewer 16-bit elements are written than there are, each is rounded by itself: no copy of all is made.
+_FEW = 1 << 8
 
 
 def indexing(xp: ModuleType) -> dict[str, Any]:
+    def rounded_once(kernel: Callable[..., Array]) -> Callable[..., Array]:
+        """`kernel`, which combines elements that share a place, in float32 where they have 16 bits."""
+
+        @wraps(kernel)
+        def call(input: Array, *args: Any) -> Array:
+            kind, given = input.dtype, [getattr(x, "size", 1) for x in args]
+            if kind.itemsize != 2 or kind not in NARROW or max(given) * _FEW < input.size:
+                return kernel(input, *args)
+            F, out = backend_for(input), to_write(xp, input)
+            wide = [F.cast(x, np.float32) if getattr(x, "dtype", None) == kind else x for x in args]
+            F.overwrite(out, getattr(F, kernel.__name__)(F.cast(out, np.float32), *wide))
+            return out
+
+        return call
+
     def slice_by(input: Array, index: Any) -> Array:
         return input[index]
 
@@ -43,6 +64,7 @@ def indexing(xp: ModuleType) -> dict[str, Any]:
         """Write one value to `out` where `mask`, broadcast, is True."""
         xp.copyto(out, value, where=mask)
 
+    @rounded_once
     def index_put_add(input: Array, index: Any, value: Any) -> Array:
         """`input` with `value` added at `index`; repeated places add up."""
         out = to_write(xp, input)
@@ -68,12 +90,14 @@ def indexing(xp: ModuleType) -> dict[str, Any]:
         target[places] = _like_index(src, index)
         return out
 
+    @rounded_once
     def scatter_add(input: Array, dim: int, index: Array, src: Any) -> Array:
         out = to_write(xp, input)
         target, places = _places(xp, out, dim, index)
         xp.add.at(target, places, _like_index(src, index))
         return out
 
+    @rounded_once
     def scatter_reduce_by(
         input: Array, dim: int, index: Array, src: Array, reduce: str, include_self: bool
     ) -> Array:

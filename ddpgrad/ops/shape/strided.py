@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -48,9 +49,13 @@ def contiguous_strides(size: Ints, order: Ints | None = None) -> tuple[int, ...]
 
 
 def _strided_rule(F: Any, g: Any, input_shape: Any, size: Ints, stride: Ints, delta: int, own: Ints) -> Any:
-    to, back = places(size, stride, delta), places(input_shape, own)
-    if not to.size or not back.size:
+    to, count = places(size, stride, delta), math.prod(input_shape)
+    if not to.size or not count:
         return F.new_zeros(g, tuple(input_shape))
+    if tuple(own) == contiguous_strides(input_shape) and 0 <= to.min() <= to.max() < count:
+        memory = F.place(F.reshape(g, (-1,)), (count,), F.asarray(to.reshape(-1)))
+        return F.reshape(memory, tuple(input_shape))
+    back = places(input_shape, own)
     low = min(int(to.min()), int(back.min()))
     length = max(int(to.max()), int(back.max())) - low + 1
     memory = F.place(F.reshape(g, (-1,)), (length,), F.asarray(to.reshape(-1) - low))
