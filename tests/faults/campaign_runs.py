@@ -18,8 +18,8 @@ from pathlib import Path
 from campaign_draws import Draw
 from campaign_table import BEFORE, MODES
 from patience import patience
-from running import Result, plain
-from training import TRAIN, ddprun_in, result
+from running import Ddprun, Result, plain
+from training import TRAIN, result
 
 from ddpgrad.launcher.job.mpi import find
 
@@ -59,7 +59,7 @@ class References:
             if ranks not in self.results:
                 home = self.folder / f"undisturbed-{ranks}"
                 home.mkdir()
-                done = ddprun_in(home).run("-n", str(ranks), TRAIN)
+                done = Ddprun(home).run("-n", str(ranks), TRAIN)
                 assert done.code == 0, done.err
                 self.results[ranks] = result(done)
             return self.results[ranks]
@@ -75,7 +75,7 @@ class References:
 def run(draw: Draw, folder: Path, references: References) -> Run:
     """Run `draw` in `folder`, which is empty."""
     mode, first = MODES[draw.mode], draw.planted[0].fault
-    started = ddprun_in(folder)
+    started = Ddprun(folder)
     mark = uuid.uuid4().hex
     options = {"workers": draw.workers, "sharded": draw.sharded, "background": draw.background}
     options |= {"memory_every": 1} if draw.memory else {}

@@ -8,12 +8,12 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parent.parent / "launcher"))
 from running import Ddprun
-from training import ddprun_in, run_undisturbed
+from training import run_undisturbed
 
 
 @pytest.fixture
 def ddprun(tmp_path: Path) -> Ddprun:
-    return ddprun_in(tmp_path)
+    return Ddprun(tmp_path)
 
 
 @pytest.fixture(scope="session")

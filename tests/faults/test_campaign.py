@@ -32,9 +32,11 @@ def test_a_lap_holds_every_fault_and_a_draw_is_always_the_same():
     assert lap == [draw(SEED, number) for number in range(len(lap))]
 
 
-@pytest.mark.parametrize("count", [2, pytest.param(FULL, marks=pytest.mark.full)])
-def test_draws_pass(tmp_path, mpiexec, count):
-    numbers = [number for number in range(2 * FULL) if not draw(SEED, number).test][:count]
+RUNS = [number for number in range(2 * FULL) if not draw(SEED, number).test][:FULL]
+
+
+@pytest.mark.parametrize("numbers", thinned([(RUNS[2:4],), (RUNS,)], RUNS[2:4]), ids=len)
+def test_draws_pass(tmp_path, mpiexec, numbers):
     wrong = [
         f"{number}: {draw(SEED, number)}\n{said}"
         for number, said in Campaign(SEED, tmp_path).all(numbers, 2)

@@ -7,13 +7,6 @@ from running import Ddprun, Result
 TRAIN = str(Path(__file__).parent / "train.py")
 
 
-def ddprun_in(folder: Path) -> Ddprun:
-    started = Ddprun(folder)
-    # Compiling kernels would take longer than all else here.
-    started.environment["DDPGRAD_NUMBA"] = "0"
-    return started
-
-
 def result(run: Result) -> str:
     """The line with the losses, the order of samples and the parameters' digest."""
     return [line for line in run.out.splitlines() if "result" in line][-1]
@@ -21,6 +14,6 @@ def result(run: Result) -> str:
 
 def run_undisturbed(folder: Path, ranks: int) -> str:
     """The result of a run in which nothing goes wrong."""
-    run = ddprun_in(folder).run("-n", str(ranks), TRAIN)
+    run = Ddprun(folder).run("-n", str(ranks), TRAIN)
     assert run.code == 0, run.err
     return result(run)

@@ -119,6 +119,8 @@ class Ddprun:
             if not name.startswith(("DDPGRAD_", "OMP_", "PYTHONUNBUFFERED"))
         }
         self.environment["TMPDIR"] = str(self.temporary)
+        # To load compiled kernels takes half of the time of a rank that trains, and no test of jobs is about them.
+        self.environment["DDPGRAD_NUMBA"] = "0"
 
     def script(self, body: str, prelude: str = PRELUDE) -> str:
         (self.folder / "script.py").write_text(prelude + body)

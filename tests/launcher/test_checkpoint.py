@@ -8,11 +8,13 @@ import subprocess
 import sys
 import textwrap
 import threading
+from itertools import product
 from pathlib import Path
 
 import numpy as np
 import pytest
 from checkpointing import content, ranks
+from matrices import thinned
 
 import ddpgrad
 from ddpgrad.errors import CheckpointError
@@ -317,8 +319,13 @@ IN_THE_BACKGROUND = {
 }
 
 
-@pytest.mark.parametrize("save", IN_THE_BACKGROUND)
-@pytest.mark.parametrize("procs", ["1", "2", "without ddprun", "alone"])
+PROCS = ("1", "2", "without ddprun", "alone")
+
+
+@pytest.mark.parametrize(
+    ("procs", "save"),
+    thinned(product(PROCS, IN_THE_BACKGROUND), *zip(PROCS, 2 * [*IN_THE_BACKGROUND], strict=True)),
+)
 def test_an_error_in_the_background_is_told_at_the_end_of_the_program(ddprun, procs, save):
     """Where nothing asks for it before: the last checkpoint is not lost in silence."""
     script = f"""

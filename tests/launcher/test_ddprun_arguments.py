@@ -101,10 +101,12 @@ def test_misspelt_variables_are_told_of(ddprun):
 
 
 @pytest.mark.parametrize(
-    "name",
-    ["DDPGRAD_NUMBA", "DDPGRAD_MKL", "DDPGRAD_VERIFY", "DDPGRAD_CHECK_REPLICAS", "DDPGRAD_TRANSPORT"],
-)
-@pytest.mark.parametrize("text", ["-1", "maybe"])
+    ("name", "text"),
+    [
+        ("DDPGRAD_NUMBA", "-1"), ("DDPGRAD_MKL", "maybe"), ("DDPGRAD_VERIFY", "-1"),
+        ("DDPGRAD_CHECK_REPLICAS", "maybe"), ("DDPGRAD_TRANSPORT", "maybe"),
+    ],
+)  # fmt: skip
 def test_a_variable_that_means_nothing_is_named(ddprun, name, text):
     ddprun.environment[name] = text
     script = "import ddpgrad as d; d.distributed.init_process_group(); d.nn.parallel.DistributedDataParallel(d.nn.Linear(1, 1))"

@@ -244,7 +244,6 @@ optimizer.step()
 checkpoints.save(step, model=model, optimizer=optimizer)
 print("step", step, sum(p.double().sum().item() for p in model.parameters()) if step else "")
 """)
-    ddprun.environment["DDPGRAD_NUMBA"] = "0"
     for count, step in (("3", 0), ("2", 1), ("1", 2)):
         result = ddprun.run("-n", count, script)
         assert result.code == 0, result.err

@@ -28,7 +28,7 @@ from ddpgrad.launcher import Checkpointer
 distributed.init_process_group()
 attempt = int(os.environ["DDPRUN_RESTART_COUNT"])
 torch.manual_seed(1)
-model = nn.Sequential(nn.Linear(8, 1500), nn.BatchNorm1d(1500), nn.Linear(1500, 1500))
+model = nn.Sequential(nn.Linear(8, 300), nn.BatchNorm1d(300), nn.Linear(300, 300))
 ddp = nn.parallel.DistributedDataParallel(model)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
 torch.manual_seed(10 + rank)
