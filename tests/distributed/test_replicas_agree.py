@@ -31,7 +31,7 @@ def test_replicas_begin_with_the_parameters_and_buffers_of_rank_0():
         assert np.array_equal(value, state_1[name]), name
 
 
-def test_buffers_become_those_of_rank_0_before_each_forward_in_training_and_the_first_after_it():
+def test_buffers_become_those_of_rank_0_in_the_forward_after_one_in_training():
     def program():
         ddp = DDP(nn.Sequential(nn.BatchNorm1d(2), nn.Linear(2, 1)))
         norm = ddp.module[0]
@@ -45,9 +45,14 @@ def test_buffers_become_those_of_rank_0_before_each_forward_in_training_and_the_
         seen = []
         norm.register_forward_pre_hook(lambda *_: seen.append(norm.running_mean.numpy().copy()))
         ddp.train()(torch.randn(8, 2))
-        return own, evaluated, seen[0]
+        with ddp.no_sync():
+            for _ in range(2):
+                ddp(torch.randn(8, 2))
+        ddp(torch.randn(8, 2))  # which follows one without averages
+        return own, evaluated, seen
 
-    (own_0, _, seen_0), (own_1, evaluated_1, seen_1) = ranks(2, program)
+    (own_0, _, (seen_0, *after_0)), (own_1, evaluated_1, (seen_1, *after_1)) = ranks(2, program)
+    assert [bool((a == b).all()) for a, b in zip(after_0, after_1, strict=True)] == [True, False, False]
     assert not np.array_equal(own_0, own_1)
     assert np.array_equal(evaluated_1, own_0)
     assert np.array_equal(seen_0, own_0) and np.array_equal(seen_1, own_0)

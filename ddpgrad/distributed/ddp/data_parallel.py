@@ -36,8 +36,8 @@ class DistributedDataParallel(Module):
     default all ranks take the size with which rank 0's times, replayed, end backward first (see `explain`), and then keep it;
     the bits of training are the same. Only on CPUs and without communication hooks. bucket_cap_mb_list:
     instead the size of each bucket in the order of backward; the last counts for all that follow.
-    forward_sync_buffers: before each forward in training, and the first in evaluation after it, buffers become
-    rank 0's. broadcast_buffers: PyTorch's older name of it, under which False means that they are not rank 0's at
+    forward_sync_buffers: before the first forward, and before each that follows one in training (not in `no_sync`, nor
+    without gradients), buffers become rank 0's. broadcast_buffers: PyTorch's older name of it, under which False means that they are not rank 0's at
     the beginning either.
     Sparse gradients of embeddings with `sparse=True` are gathered and stay sparse.
     find_unused_parameters: a parameter may get no gradient; it counts as zero. static_graph: likewise, and all
@@ -60,7 +60,7 @@ class DistributedDataParallel(Module):
     """
 
     adds_no_name = True  # to names of parameters in state dicts
-    require_forward_param_sync = True  # set to False, forward leaves the buffers as they are
+    require_forward_param_sync = True  # set to False, the next forward leaves the buffers as they are
 
     def __init__(
         self,
@@ -137,7 +137,6 @@ class DistributedDataParallel(Module):
     def _prepare(self) -> None:
         """Make what belongs to this process: the reducer with its buckets, and the check of the replicas."""
         self.joined: ModelJoinHook | None = None
-        self.buffers_apart = False  # since the last forward in training
         self.buffer_search = model_check.BuffersOf(self.module)
         c, shared = self.process_group.communicator, self._shared_parameters()
         trained = [(n, p) for n, p in shared if p.requires_grad]
@@ -227,15 +226,16 @@ class DistributedDataParallel(Module):
             self.reducer.forward_runs()
             if self.training and self.reducer.enabled:
                 self.replica_check.after(self.reducer.steps) if self.joined is None else self.joined.begin()
-        if self.training or self.buffers_apart:
-            self._share_buffers_for_forward()
+        self._share_buffers_for_forward()
         self.reducer.forward_began = spans.now()
 
     def _share_buffers_for_forward(self) -> None:
-        """In training for each forward, as each changes them; in evaluation for the first one only."""
-        if (self.training and self.reducer.enabled) or (not self.training and self.joined is None):
+        """After a forward in training whose gradients were to be averaged, as PyTorch: it may have changed them."""
+        averages = self.training and self.reducer.enabled and is_grad_enabled()
+        if averages if self.joined is not None else self.require_forward_param_sync:
             self._share_buffers()
-        self.buffers_apart = self.training
+        if self.require_forward_param_sync is not averages:
+            self.require_forward_param_sync = averages
 
     @property
     def require_backward_grad_sync(self) -> bool:
@@ -249,8 +249,7 @@ class DistributedDataParallel(Module):
 
     def _share_buffers(self) -> None:
         """Make buffers those of rank 0, or of the first rank that still has batches."""
-        wanted = self.forward_sync_buffers and self.require_forward_param_sync
-        if not wanted or not self.buffer_search.some():
+        if not self.forward_sync_buffers or not self.buffer_search.some():
             return
         buffers = [b for _, b in self._shared_buffers()]
         if buffers:
