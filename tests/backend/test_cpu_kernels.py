@@ -70,11 +70,12 @@ def _cases() -> Iterator[Case]:
             lambda x, s=shape, axes=axes: (x(*s), *_normal(x(*s), axes, None), x(3), x(3)),
         )
     target = np.array([3, 0, -100, 10, 4], np.int64)
-    for reduction in ("mean", "sum", "none"):
-        for smoothing in (0.0, 0.1):
-            options = (target, None, -100, smoothing, reduction)
-            yield "cross_entropy_rows", lambda x, options=options: (9 * x(5, 11), *options)
-            yield "cross_entropy_backward", lambda x, options=options: _cross_entropy(x, *options)
+    for reduction, smoothing, weight, order in itertools.product(
+        ("mean", "sum", "none"), (0.0, 0.1), (None, np.linspace(0, 2, 11)), "CF"
+    ):
+        options = (order, target, weight, -100, smoothing, reduction)
+        yield "cross_entropy_rows", lambda x, o=options: (np.asarray(9 * x(5, 11), order=o[0]), *o[1:])
+        yield "cross_entropy_backward", lambda x, options=options: _cross_entropy(x, *options)
     for causal in (False, True):
         for t, s in ((130, 130), (1, 300), (200, 70), (70, 200)):
             yield ("attention", lambda x, c=causal, t=t, s=s: (*_heads(x, t, s), None, c, 0.3))
@@ -178,8 +179,8 @@ def _normal(x: np.ndarray, axis: Any, ndim: int | None) -> Any:
     return x, axis, ndim
 
 
-def _cross_entropy(x: Any, target: np.ndarray, *options: Any) -> tuple[Any, ...]:
-    logits = x(5, 11)
+def _cross_entropy(x: Any, order: Any, target: np.ndarray, *options: Any) -> tuple[Any, ...]:
+    logits = np.asarray(x(5, 11), order=order)
     g = x(5) if options[-1] == "none" else x(1).reshape(())
     top = logits.max(1)
     sums = np.stack([top, np.log(np.exp(logits - top[:, None]).sum(1))])

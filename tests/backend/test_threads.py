@@ -78,6 +78,10 @@ CASES: dict[str, tuple[tuple[int, ...], Callable[[], Callable[[Any], Any]]]] = {
         (513, 700),
         lambda: lambda x: F.cross_entropy(x, torch.arange(513) % 7, ignore_index=3, label_smoothing=0.1),
     ),
+    "cross_entropy of images": (
+        (4, 9, 90, 70),
+        lambda: lambda x: F.cross_entropy(x, torch.arange(25200).view(4, 90, 70) % 9),
+    ),
     "embedding": ((5000, 64), lambda: lambda x: F.embedding(torch.arange(9000) * 7 % 5000, x)),
     "attention": ((3, 5, 200, 64), lambda: attention),
     "attention, causal": ((3, 5, 200, 64), lambda: lambda x: attention(x, True)),

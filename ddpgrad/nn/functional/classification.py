@@ -69,8 +69,8 @@ def _rows(input: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
         return reshape(input, (1, -1)), reshape(target, (1,))
     if input.ndim == 2:
         return input, target
-    last = input.permute(0, *range(2, input.ndim), 1)
-    return reshape(last, (-1, shape[1])), reshape(target, (-1,))
+    # The scores of a class stay side by side, of which long runs are copied, if any.
+    return reshape(input.transpose(0, 1), (shape[1], -1)).t(), reshape(target, (-1,))
 
 
 def _soft_cross_entropy(
