@@ -78,7 +78,8 @@ class AccumulateGrad(Node):
         """The bucket's view, which is to have a first gradient: another one, where the program keeps an earlier gradient."""
         assert self.bucket is not None
         # The node, the bucket and the argument itself refer to it; its views, and what it was detached as, to its counter.
-        if getrefcount(self.bucket) > 3 or getrefcount(self.bucket._versions) > 2:
+        counter: Any = self.bucket._versions
+        if getrefcount(self.bucket) > 3 or getrefcount(counter) > 3 or (counter.lent and counter.borrowers()):
             renewed: Tensor = self.room.renewed(self.bucket)
             self.bucket = renewed
         return self.bucket

@@ -3,7 +3,8 @@
 The version counter of a tensor is a list of one number, shared by all tensors on the same
 memory. A tensor made in inference mode has an `InferenceVersions` instead: it counts nothing,
 and cannot be read outside of inference mode, which is how saving such a tensor for backward
-is refused without a question on the way of all others.
+is refused without a question on the way of all others. A gradient whose memory the next one takes
+has a `LentVersions`.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
+from weakref import ref
 
 from . import upcalls
 from .errors import NotMapped
@@ -99,6 +101,44 @@ class InferenceVersions(list[int]):
 
     def __setitem__(self, index: Any, value: Any) -> None:
         pass
+
+
+class LentVersions(list[int]):
+    """The counter of a gradient in memory that the next backward writes to.
+
+    lent: what has the elements and does not share the counter: arrays of NumPy's, and counters of what `.data` returned.
+    """
+
+    __slots__ = ("__weakref__", "lent")
+
+    def __init__(self, lent: dict[int, ref[Any]] | None = None) -> None:
+        super().__init__((0,))
+        self.lent = {} if lent is None else lent
+
+    def borrowers(self) -> list[Any]:
+        """What of `lent` there is still."""
+        if not self.lent:
+            return []
+        alive = [found for to in self.lent.values() if (found := to()) is not None]
+        if not alive:
+            self.lent.clear()
+        return alive
+
+
+def lend(counter: list[int], array: Any) -> Any:
+    """The array of a tensor with this counter, for a program; if that has to be noted, another one of the same elements."""
+    if isinstance(counter, LentVersions):
+        array = array.view()
+        counter.lent[id(array)] = ref(array)
+    return array
+
+
+def apart(counter: list[int], data: Any) -> Any:
+    """`data`, which has the elements of a tensor with this counter, and a counter of its own."""
+    if isinstance(counter, LentVersions):
+        data._versions = own = LentVersions(counter.lent)
+        counter.lent[id(own)] = ref(own)
+    return data
 
 
 def fresh_versions() -> list[int]:

@@ -18,7 +18,7 @@ from ..backend.elementary.shape import address_of
 from ..backend.layout import lies_in
 from ..backend.registry import SparseArray, backend_for
 from .errors import real_numbers, warn_program
-from .modes import InferenceVersions, fresh_versions, inference, inferring, mode, telling
+from .modes import InferenceVersions, apart, fresh_versions, inference, inferring, lend, mode, telling
 from .size import Size, new_size, of_dimension
 from .upcalls import tell_method
 from .view import View
@@ -276,7 +276,7 @@ class Tensor(_Attributed):
         """The same memory without history; in-place changes to it are not tracked."""
         if telling and (told := tell_method("data", self)) is not NotImplemented:
             return told
-        return wrap(self._array)
+        return apart(self._versions, wrap(self._array))
 
     @data.deleter
     def data(self) -> None:
@@ -321,7 +321,7 @@ class Tensor(_Attributed):
         if isinstance(self._array, SparseArray):
             layout = self._array.called
             raise TypeError(f"can't convert {layout} layout tensor to numpy. Use Tensor.to_dense() first.")
-        return self._array
+        return lend(self._versions, self._array)
 
     # NumPy leaves `array * tensor` to the tensor, and returns tensors from its ufuncs (`ops/creation/interop.py`).
     __array_priority__ = 1000

@@ -151,13 +151,28 @@ def test_gradients_that_a_program_keeps_are_not_those_of_the_next_backward(shard
         model.zero_grad()
         usual(model, x)
         views = [
-            view for p in model.parameters() for view in (local(p.grad.detach()), local(p.grad).view(-1))
+            view
+            for p in model.parameters()
+            for view in (
+                local(p.grad.detach()),
+                local(p.grad).view(-1),
+                local(p.grad).data.view(-1),
+                local(p.grad).numpy(),
+                local(p.grad.data).numpy(),
+            )
         ]
-        before, factor = [view.clone() for view in views], torch.ones((), requires_grad=True)
+        halves = [torch.tensor(view.tolist()) for view in views]
+        for p in model.parameters():  # it is one memory until the next backward
+            local(p.grad).numpy()[...] *= 2
+        assert all(
+            torch.equal(torch.tensor(view.tolist()), 2 * half)
+            for view, half in zip(views, halves, strict=True)
+        )
+        before, factor = [torch.tensor(view.tolist()) for view in views], torch.ones((), requires_grad=True)
         product = (factor * local(next(model.parameters()).grad)).sum()
         model.zero_grad()
         usual(model, 2 * x)
-        assert all(torch.equal(a, b) for a, b in zip(views, before, strict=True))
+        assert all(torch.equal(torch.tensor(a.tolist()), b) for a, b in zip(views, before, strict=True))
         with pytest.raises(RuntimeError, match="modified by an inplace operation"):
             product.backward()
         model.zero_grad()

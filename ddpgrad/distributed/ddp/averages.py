@@ -14,12 +14,13 @@ import gc
 from collections.abc import Callable, Iterable
 from sys import getrefcount
 from typing import TYPE_CHECKING, Any, TypeVar
-from weakref import ref
+from weakref import finalize, ref
 
 import numpy as np
 
 from ...autograd.accumulate import AccumulateGrad
 from ...backend.device import capturing
+from ...core.modes import LentVersions
 from ...core.tensor import Tensor
 from ..communicator.communicator import Communicator
 
@@ -111,14 +112,27 @@ def has_gradient(owner: Tensor) -> bool:
     return bool(part_of(grad).count_nonzero())
 
 
+def lent(gradient: Tensor) -> Tensor:
+    """`gradient`, which is to notice who has its elements: the next one will take its memory."""
+    gradient._versions = LentVersions()
+    return gradient
+
+
 def is_shared(gradient: Tensor) -> bool:
-    """Whether views of `gradient`, or what it was detached as, share its version counter."""
-    return getrefcount(gradient._versions) > 2
+    """Whether something else has the elements of a `lent` gradient: views, arrays of NumPy's, what `detach` or `.data` returned."""
+    counter: Any = gradient._versions
+    return getrefcount(counter) > 3 or bool(counter.borrowers())
 
 
 def move_out(gradient: Tensor) -> None:
-    """Give a former gradient that the program keeps, and what shares its version counter, memory of their own."""
-    for owner in gc.get_referrers(gradient._versions) if is_shared(gradient) else [gradient]:
+    """Give a former gradient that the program keeps, and what else has its elements, memory of their own."""
+    counter: Any = gradient._versions
+    borrowers = counter.borrowers()
+    for borrower in borrowers:
+        if isinstance(borrower, np.ndarray):
+            finalize(borrower, id, borrower.base)  # who has its address, such as a memoryview, may read on
+            borrower.__setstate__((1, borrower.shape, borrower.dtype, False, borrower.tobytes()))
+    for owner in gc.get_referrers(counter, *borrowers) if is_shared(gradient) else [gradient]:
         if isinstance(owner, Tensor):
             array: Any = owner._array
             own = array.placed_at(array.array.copy()) if hasattr(array, "placed_at") else array.copy()

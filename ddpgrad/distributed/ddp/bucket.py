@@ -11,7 +11,7 @@ from ...backend.registry import backend_for
 from ...core import spans
 from ...core.tensor import Tensor, wrap
 from ..communicator.communicator import ArrayWork, Communicator
-from .averages import move_out
+from .averages import lent, move_out
 
 if TYPE_CHECKING:
     from .comm_hooks import GradBucket, Hook, HookedWork
@@ -177,7 +177,7 @@ class Bucket(Times):
                     f"the gradient of '{names[i]}' has grad_dtype {parameters[i].grad_dtype}; under DistributedDataParallel "
                     f"it must be that of the parameter, {parameters[i].dtype}"
                 )
-            self.views.append(wrap(shaped_like_leaf(self.flat[offset : offset + array.size], array)))
+            self.views.append(lent(wrap(shaped_like_leaf(self.flat[offset : offset + array.size], array))))
         self.missing = len(layout.indices)
         self.work: ArrayWork | HookedWork | None = None
         self.began = 0.0  # when its average was begun, while a profiler listens
@@ -185,7 +185,7 @@ class Bucket(Times):
     def renewed(self, view: Tensor) -> Tensor:
         """Another tensor where `view` lies, which the program keeps although it is no gradient any more: its elements move out."""
         at = next(i for i, v in enumerate(self.views) if v is view)
-        self.views[at] = wrap(view._array)
+        self.views[at] = lent(wrap(view._array))
         move_out(view)
         return self.views[at]
 

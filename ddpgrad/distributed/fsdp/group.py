@@ -25,7 +25,7 @@ from ...core.errors import GraphError
 from ...core.tensor import Tensor, wrap
 from ...nn.modules.registration import put
 from ..communicator.communicator import Communicator
-from ..ddp.averages import arrival, is_finite, is_shared, move_out
+from ..ddp.averages import arrival, is_finite, is_shared, lent, move_out
 from ..ddp.use_errors import second_gradient
 from ..tensor.dtensor import DTensor, ShardedParameter, dtensor
 from ..tensor.exchange import brought, fresh, start_all_gather, told
@@ -376,6 +376,6 @@ class Group:
             move_out(m.grad)
             m.grad = None
         if m.grad is None:
-            m.grad = dtensor(self._gradients[m.part : m.part + rows.size].reshape(rows.shape), m.lies)
+            m.grad = lent(dtensor(self._gradients[m.part : m.part + rows.size].reshape(rows.shape), m.lies))
         assert m.grad is not None
         return m.grad

@@ -13,6 +13,7 @@ from ...autograd.grad_mode import is_grad_enabled
 from ...backend.registry import to_device
 from ...core.classes import classes
 from ...core.classes import plain as plain_forms
+from ...core.modes import apart
 from ...core.overrides import ASKED_FIRST, DisableTorchFunctionSubclass, asks, overriding
 from ...core.tensor import Tensor, wrap
 from ...nn.parameter import Parameter
@@ -301,7 +302,7 @@ class DTensor(Described, Rows, Tensor):
     @property
     def data(self) -> Tensor:
         """The same memory without history."""
-        return self._with(self._array)
+        return apart(self._versions, self._with(self._array))
 
     @data.setter
     def data(self, value: Tensor) -> None:
