@@ -28,7 +28,7 @@ class Logs:
     config.json      the job as it was started (run_config.py)
     failure.json     the first failure, the others, and every rank's last collectives; that of an earlier job in this
                      folder becomes failure.earlier.json
-    events.jsonl     what ddprun said of the job, if anything: failures, restarts, slow ranks; each with its time
+    events.jsonl     what ddprun said of the job, if anything: failures, restarts, slow ranks, and then its end; each with its time
 
     A folder serves one job at a time. A restart, and a later job, adds to the files.
     """
@@ -100,14 +100,19 @@ class Logs:
         found = self._broken or (gone and f"{gone} deleted while the job ran")
         return f"ddprun: the logs in {self.folder} are incomplete: {found}\n" if found else ""
 
-    def note(self, text: str) -> None:
+    def note(self, text: str, **more: object) -> None:
         """Keep what ddprun says of the job. (failure.json has the last failure only.)"""
         if self.folder is not None and self._broken is None:
-            event = {"time": time.strftime("%Y-%m-%dT%H:%M:%S%z"), "text": text.strip()}
+            event = {"time": time.strftime("%Y-%m-%dT%H:%M:%S%z"), "text": text.strip(), **more}
             try:
                 os.write(self._open(EVENTS), json.dumps(event).encode() + b"\n")
             except OSError as error:
                 self._broken = error
+
+    def ended(self, code: int) -> None:
+        """Say how a job ended of which something was said."""
+        if EVENTS in self._files:
+            self.note(f"ddprun: the job ended with exit code {code}.", exit_code=code)
 
     def failure(
         self,

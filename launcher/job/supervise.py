@@ -49,7 +49,9 @@ def run(plan: Plan) -> int:
                 continue
             following = restarts.after(plan, outcome.failure, outcome.steps, outcome.lost)
             if following is None:
+                logs.ended(outcome.code)
                 return outcome.code
             if (number := restarts.pause(selector, signals)) is not None:
+                logs.ended(128 + number)
                 return 128 + number
             plan = following

@@ -224,4 +224,5 @@ def _failed(run: Run) -> str | None:
     failed = run.failure.get("exit_code") if run.failure and (events or not run.events) else None
     parts = [f"the last with exit code {failed}"] if failed is not None else []
     parts += [f"{restarts} restart{'s' * (restarts != 1)}"] if restarts else []
+    parts += ["ended well"] if parts and events and events[-1].get("exit_code") == 0 else []
     return ", ".join(parts) or "none"

@@ -106,9 +106,10 @@ def test_what_ddprun_says_of_failures_and_restarts_is_kept(ddprun):
     result = ddprun.run("-n", "2", "--log-dir", "logs", "--max-restarts", "1", script)
     assert result.code == 0
     events = [json.loads(line) for line in (ddprun.folder / "logs" / "events.jsonl").read_text().splitlines()]
-    failed, restarted = (event["text"] for event in events)
+    failed, restarted, ended = (event["text"] for event in events)
     assert failed in result.err and failed.endswith("ValueError: boom")
     assert restarted == "ddprun: restarting in 0.5 s from the newest whole checkpoint."
+    assert ended == "ddprun: the job ended with exit code 0." and events[-1]["exit_code"] == 0
     assert all(time.strptime(event["time"], "%Y-%m-%dT%H:%M:%S%z") for event in events)
 
 

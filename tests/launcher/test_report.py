@@ -183,7 +183,7 @@ def test_failures_and_restarts_are_told_and_their_text_is_no_markup(trained):
     assert "ddprun: restarting in 0.5 s from the newest whole checkpoint." in page.said
     caption = "The last failure: exit code 1, after 0 restarts"
     assert page.rows(caption)["rank 1"][1] == "ValueError: boom <img src=x onerror=alert(1)>"
-    assert page.rows("Results by run")["failures"] == ["the last with exit code 1, 1 restart"]
+    assert page.rows("Results by run")["failures"] == ["the last with exit code 1, 1 restart, ended well"]
     assert "img" not in {name for name, _ in page.elements}
 
 

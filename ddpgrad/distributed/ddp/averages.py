@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from .loss_weight import LossWeights
 
 E = TypeVar("E", bound=Exception)
+T = TypeVar("T", bound=Tensor)
 
 ACTIONS = ("skip", "stop", "raise")
 """What all ranks do in a step whose averaged gradients are not finite."""
@@ -112,7 +113,7 @@ def has_gradient(owner: Tensor) -> bool:
     return bool(part_of(grad).count_nonzero())
 
 
-def lent(gradient: Tensor) -> Tensor:
+def lent(gradient: T) -> T:
     """`gradient`, which is to notice who has its elements: the next one will take its memory."""
     gradient._versions = LentVersions()
     return gradient
@@ -131,7 +132,7 @@ def move_out(gradient: Tensor) -> None:
     for borrower in borrowers:
         if isinstance(borrower, np.ndarray):
             finalize(borrower, id, borrower.base)  # who has its address, such as a memoryview, may read on
-            borrower.__setstate__((1, borrower.shape, borrower.dtype, False, borrower.tobytes()))
+            borrower.__setstate__((1, borrower.shape, borrower.dtype, np.False_, borrower.tobytes()))
     for owner in gc.get_referrers(counter, *borrowers) if is_shared(gradient) else [gradient]:
         if isinstance(owner, Tensor):
             array: Any = owner._array
