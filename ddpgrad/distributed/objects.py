@@ -46,7 +46,8 @@ def pack(obj: Any) -> Packed:
         load(io.BytesIO(written.getvalue()))  # as the others will
         return "saved", written.getvalue()
     except CheckpointError as error:
-        _require_pickle(f"a {getattr(error, 'needs', '') or type(obj).__name__}")
+        needs = getattr(error, "needs", "")
+        _require_pickle(f"a {needs}" if needs else f"an object that is sent ({error})")
         return "pickled", pickle.dumps(obj)
 
 

@@ -179,7 +179,7 @@ def _asked(
     init_method: str | None, rank: int, world_size: int, store: Store | None, timeout: float | None
 ) -> Asked | None:
     """What the arguments say about where ranks meet; None: nothing, and the environment nothing new."""
-    silent = init_method is None and store is None and rank < 0 and world_size < 0
+    silent = init_method is None and store is None and rank == -1 and world_size == -1
     if silent and (world.settled() or not environment.rendezvous()):
         return None
     from .rendezvous.meeting import Asked

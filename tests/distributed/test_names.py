@@ -313,6 +313,8 @@ def test_objects_of_other_classes_need_leave():
 
     with pytest.raises(TypeError, match=r"Chosen is no plain data.*allow_pickle\(\) on all ranks"):
         ranks(2, program)
+    with pytest.raises(TypeError, match=r"cannot save obj\[0\]\['found'\]\[1\]: .*lambda.* no plain data"):
+        ranks(2, lambda: dist.broadcast_object_list([{"found": [1, lambda: 2]}]))
     dist.allow_pickle()
     try:
         assert ranks(2, program) == [[0, 1]] * 2

@@ -50,10 +50,12 @@ def test_an_incomplete_environment_is_no_world_of_one(monkeypatch, missing):
         ({"store": dist.HashStore()}, "rank and world_size must be given"),
         ({"store": dist.PrefixStore("x", dist.HashStore()), "rank": 0, "world_size": 2}, "simulate"),
         ({"store": dist.HashStore(), "init_method": "env://"}, "both init_method and store"),
+        ({"init_method": 5}, "init_method must be text, got 5"),
+        ({"rank": "0", "world_size": 1, "init_method": "tcp://127.0.0.1:1"}, "rank must be an integer, got '0'"),
     ],
 )  # fmt: skip
 def test_wrong_arguments(how, message):
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises((ValueError, TypeError), match=message):
         dist.init_process_group("gloo", **how)
 
 

@@ -41,6 +41,19 @@ def test_a_failing_rank_ends_all_and_is_named_last(ddprun, fault):
     assert result.err.count("Traceback") == (fault == "exception")
 
 
+def test_a_collective_of_atexit_comes_too_late_and_is_told_so(ddprun):
+    """Python ignores what its functions raise, and shows it."""
+    script = ddprun.script(
+        "import atexit\nimport ddpgrad as torch\nimport ddpgrad.distributed as dist\ndist.init_process_group()\n"
+        "atexit.register(dist.all_reduce, torch.ones(1))\n"
+    )
+    result = ddprun.run("-n", "2", script)
+    assert (
+        result.code == 0
+        and result.err.count("functions of atexit, and threads that go on, come too late") == 2
+    )
+
+
 MODES = {"processes": [], "procs": ["--procs", "2"], "debug": ["--debug"], "mpi": ["--mpi"]}
 
 # Two threads of each rank sum over a group each, while the rank's own thread goes to its end.

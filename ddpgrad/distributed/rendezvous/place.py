@@ -44,6 +44,13 @@ class Asked:
     timeout: float | None = None
 
     def __post_init__(self) -> None:
+        for name, kind, what in (
+            ("init_method", str | None, "text"),
+            ("rank", int, "an integer"),
+            ("world_size", int, "an integer"),
+        ):
+            if not isinstance(given := getattr(self, name), kind):
+                raise TypeError(f"init_process_group: {name} must be {what}, got {given!r}")
         if self.store is not None and self.init_method is not None:
             raise ValueError("Cannot specify both init_method and store.")
         if self.store is not None and (self.rank < 0 or self.world_size < 1):

@@ -184,6 +184,14 @@ class Transport(ABC):
             raise again(self.failure)
 
 
+def ended(what: str) -> DistributedError:
+    """The error for a collective of a process whose ranks have left `what`."""
+    return DistributedError(
+        f"the ranks of this process have ended, and with them their use of {what}: functions of atexit, and threads that go on, "
+        "come too late for collectives. Call them at the end of the program"
+    )
+
+
 def again(error: BaseException) -> BaseException:
     """A fresh exception with the same text: several ranks raise it, each with its own traceback."""
     try:

@@ -24,7 +24,7 @@ from ....core.environment import Launch, ranks_of
 from ....core.errors import DistributedError
 from ...protocol import guard, tree
 from ...protocol.progress import waits
-from ..base import COMPLETED, Patience, Pending, Transport
+from ..base import COMPLETED, Patience, Pending, Transport, ended
 from ..calls import Allocate, AllToAll, Broadcast, Call, Gather, Reduce, ReduceScatter
 from ..mail import Delivery, Letters, Message
 from . import small_sum
@@ -133,7 +133,7 @@ class MpiTransport(Transport):
         self._roll_call.receive_farewells(self.timeout)
         self._mail.take_what_is_left()
         self._letters.warn_of_lost()
-        self.failure = DistributedError("the ranks of this process have ended their use of MPI")
+        self.failure = ended("MPI")
 
     def release(self) -> bool:
         if not self._left:

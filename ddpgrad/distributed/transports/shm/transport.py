@@ -20,7 +20,7 @@ import numpy as np
 from ....core.environment import Launch
 from ....core.errors import DistributedError
 from ...protocol.guard import Signature
-from ..base import COMPLETED, Pending, Transport, advance_others, moves, rests
+from ..base import COMPLETED, Pending, Transport, advance_others, ended, moves, rests
 from ..calls import Allocate, Call, Gather
 from ..mail import Delivery, Letters, Message
 from . import slots
@@ -153,7 +153,7 @@ class ShmTransport(Transport):
         if self.failure is None:
             self._mailbox.take_what_is_left()
             self._letters.warn_of_lost()
-            self.failure = DistributedError("the ranks of this process have ended their use of shared memory")
+            self.failure = ended("shared memory")
             self.control.finish()
 
     def release(self) -> bool:
