@@ -1,4 +1,4 @@
-"""Compiled gradient of the embedding look-up, and sums of bags of rows, for the CPU, float32 and float64."""
+"""Compiled gradient of the embedding look-up, and products of rows, for the CPU, float32 and float64."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from functools import partial
 
 import numpy as np
 
-from .compressed_product import compressed_product
 from .threads import in_parts
 from .vectormath import compiled_for, kernel
 
@@ -31,18 +30,6 @@ def embedding_backward(
     if bad[0] >= 0:
         raise IndexError(f"index {flat[bad[0]]} is out of bounds for a table of {num_embeddings} rows")
     return out
-
-
-def bag_sums(input: np.ndarray, weights: np.ndarray, indices: np.ndarray, bounds: np.ndarray) -> np.ndarray:
-    """(bags, D): a matrix whose row for a bag has its weights at its indices, times the table `input` (K, D)."""
-    return compressed_product(bounds, indices, weights, input, len(bounds) - 1, True)
-
-
-def bag_sums_backward(
-    sums: np.ndarray, weights: np.ndarray, indices: np.ndarray, bounds: np.ndarray, num_embeddings: int
-) -> np.ndarray:
-    """(num_embeddings, D): that matrix turned, times `sums` (bags, D)."""
-    return compressed_product(bounds, indices, weights, sums, num_embeddings, False)
 
 
 def row_products(table: np.ndarray, sums: np.ndarray, indices: np.ndarray, bounds: np.ndarray) -> np.ndarray:

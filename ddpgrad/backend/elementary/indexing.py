@@ -112,6 +112,15 @@ def indexing(xp: ModuleType) -> dict[str, Any]:
     def embedding_rows(input: Array, indices: Array, padding_idx: int | None = None) -> Array:
         return xp.take(input, indices, axis=0)
 
+    def compressed_product(
+        starts: Array, places: Array, values: Array, dense: Array, rows: int, by_row: bool
+    ) -> Array:
+        """(rows, M): the matrix of `values` (nnz,), line by line, @ dense (K, M): by_row, lines are rows and `places` columns."""
+        lines = numbered(starts[1:] - starts[:-1])[0]
+        owners, others = (lines, places) if by_row else (places, lines)
+        products = values[:, None] * dense[others]
+        return backend_for(products).embedding_backward(products, owners.astype(np.int64), rows, None)
+
     def nonzero(input: Array) -> Array:
         if not input.ndim:
             return xp.empty((int(input != 0), 0), xp.int64)
@@ -121,7 +130,7 @@ def indexing(xp: ModuleType) -> dict[str, Any]:
         "slice_by": slice_by, "index_by": index_by, "index_put": index_put, "overwrite": overwrite, "fill_where": fill_where, "index_put_add": index_put_add,
         "index_select": index_select, "gather": gather, "scatter_src": scatter_src, "scatter_add": scatter_add,
         "scatter_reduce_by": scatter_reduce_by, "embedding_rows": embedding_rows,
-        "nonzero": nonzero,
+        "nonzero": nonzero, "compressed_product": compressed_product,
     }  # fmt: skip
 
 
@@ -158,3 +167,14 @@ def _like_index(src: Any, index: Array) -> Any:
     if getattr(src, "ndim", 0) and (not index.ndim or not index.size):
         return src.reshape(-1)[: index.size]
     return src[tuple(slice(n) for n in index.shape)] if getattr(src, "ndim", 0) else src
+
+
+def numbered(counts: Array) -> tuple[Array, Array]:
+    """(i repeated counts[i] times, and within these the numbers from 0): both (the sum of `counts` (n,),) int64."""
+    ends = np.cumsum(counts)
+    places = np.arange(int(ends[-1]) if len(counts) else 0, like=counts)
+    if isinstance(counts, np.ndarray):
+        owner = np.repeat(np.arange(len(counts)), counts)
+    else:  # CuPy repeats by numbers of the host only
+        owner = np.searchsorted(ends, places, side="right")
+    return owner, places - (ends - counts)[owner]

@@ -81,16 +81,11 @@ def col2im(g: MetaArray, size: Shape, kernel_size: Shape, *options: Shape) -> Me
     return MetaArray((g.shape[0], g.shape[1] // math.prod(kernel_size), *size), g.dtype)
 
 
-def bag_sums(input: MetaArray, weights: MetaArray, indices: MetaArray, bounds: MetaArray) -> MetaArray:
-    """One row for each bag."""
-    return MetaArray((bounds.shape[0] - 1, input.shape[1]), input.dtype)
-
-
-def bag_sums_backward(
-    sums: MetaArray, weights: MetaArray, indices: MetaArray, bounds: MetaArray, num_embeddings: int
+def compressed_product(
+    starts: MetaArray, places: MetaArray, values: MetaArray, dense: MetaArray, rows: int, by_row: bool
 ) -> MetaArray:
-    """The shape of the table."""
-    return MetaArray((num_embeddings, sums.shape[1]), sums.dtype)
+    """A matrix of `rows` and the columns of `dense`."""
+    return MetaArray((rows, dense.shape[1]), dense.dtype)
 
 
 def row_products(table: MetaArray, sums: MetaArray, indices: MetaArray, bounds: MetaArray) -> MetaArray:

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from ..device import Device
+from ..elementary.indexing import numbered
 from ..registry import backend_for, to_device
-from .coo import COO, coo, numbered, starts_of
+from .coo import COO, coo, starts_of
 from .held import HeldElements, as_columns
 
 Array = Any

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from ..device import Device
-from ..registry import backend_for, register_body, to_device
+from ..elementary.indexing import numbered
+from ..registry import backend_for, to_device
 from .held import HeldElements, as_columns
 
 Array = Any
@@ -257,31 +258,8 @@ def starts_of(lines: Array, count: int) -> Array:
     return np.searchsorted(lines, np.arange(count + 1, like=lines)).astype(np.int64, copy=False)
 
 
-def numbered(counts: Array) -> tuple[Array, Array]:
-    """(i repeated counts[i] times, and within these the numbers from 0): both (the sum of `counts` (n,),) int64."""
-    ends = np.cumsum(counts)
-    places = np.arange(int(ends[-1]) if len(counts) else 0, like=counts)
-    if isinstance(counts, np.ndarray):
-        owner = np.repeat(np.arange(len(counts)), counts)
-    else:  # CuPy repeats by numbers of the host only
-        owner = np.searchsorted(ends, places, side="right")
-    return owner, places - (ends - counts)[owner]
-
-
 def _sorted(lines: Array) -> bool:
     return bool((lines[1:] >= lines[:-1]).all())
-
-
-def _compressed_product(
-    F: Any, starts: Array, places: Array, values: Array, dense: Array, rows: int, by_row: bool
-) -> Array:
-    """(rows, M): the matrix of `values` (nnz,), line by line, @ dense (K, M): by_row, lines are rows and `places` columns."""
-    lines = numbered(starts[1:] - starts[:-1])[0]
-    owners, others = (lines, places) if by_row else (places, lines)
-    return added_rows(values[:, None] * dense[others], owners.astype(np.int64), rows)
-
-
-register_body("compressed_product", _compressed_product)
 
 
 def added_rows(rows: Array, owner: Array, count: int) -> Array:

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from ..device import Device
+from ..elementary.indexing import numbered
 from ..registry import Backend, Unsupported, add_backend, backend_for
-from .coo import COO, CudaCOO, coo, numbered, starts_of
+from .coo import COO, CudaCOO, coo, starts_of
 from .held import HeldElements
 
 Array = Any

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from ...backend.elementary.indexing import numbered
 from ...core.modes import mode
 from ...core.tensor import Tensor
 from ..dispatch.declare import composite, op, primitive
@@ -79,15 +80,10 @@ def _np_embedding_backward(g: Any, indices: Any, rows: int) -> Any:
     return out
 
 
-def _owners(indices: Any, bounds: Any) -> Any:
-    """Which bag each index is in."""
-    return np.searchsorted(bounds, np.arange(len(indices), like=bounds), side="right") - 1
-
-
 @composite
 def row_products(F: Any, table: Any, sums: Any, indices: Any, bounds: Any) -> Any:
     """(L,): the row of `table` that each index names times its bag's row of `sums` (bags, width)."""
-    owners = _owners(indices, bounds)
+    owners = numbered(bounds[1:] - bounds[:-1])[0]
     return F.sum(F.embedding_rows(table, indices, None) * F.embedding_rows(sums, owners, None), 1)
 
 
@@ -110,7 +106,9 @@ def _bags(rng: Any) -> tuple[Any, ...]:
         beside(input, index_array(bounds)),
     ),
     samples=lambda rng: [((rng.standard_normal((5, 3)), *_bags(rng)), {})],
-    reference=lambda w, s, i, b: _np_embedding_backward(w[i] * s[:, None], _owners(i, b), len(b) - 1),
+    reference=lambda w, s, i, b: _np_embedding_backward(
+        w[i] * s[:, None], numbered(np.diff(b))[0], len(b) - 1
+    ),
     method=False,
     grad_name="EmbeddingBagBackward0",
 )
@@ -119,8 +117,7 @@ def bag_sums(F: Any, input: Tensor, weights: Tensor, indices: Any, bounds: Any) 
 
     bounds: int64 (bags + 1,), where the indices of each bag begin, and those of the last one end.
     """
-    rows = F.embedding_rows(input, indices, None) * F.unsqueeze(weights, 1)
-    return F.embedding_backward(rows, _owners(indices, bounds), len(bounds) - 1, None)
+    return F.compressed_product(bounds, indices, weights, input, len(bounds) - 1, True)
 
 
 @op(
@@ -136,12 +133,11 @@ def bag_sums(F: Any, input: Tensor, weights: Tensor, indices: Any, bounds: Any) 
         num_embeddings,
     ),
     samples=lambda rng: [((rng.standard_normal((3, 3)), *_bags(rng), 6), {})],
-    reference=lambda g, s, i, b, n: _np_embedding_backward(g[_owners(i, b)] * s[:, None], i, n),
+    reference=lambda g, s, i, b, n: _np_embedding_backward(g[numbered(np.diff(b))[0]] * s[:, None], i, n),
     method=False,
 )
 def bag_sums_backward(
     F: Any, sums: Tensor, weights: Tensor, indices: Any, bounds: Any, num_embeddings: int
 ) -> Tensor:
     """The gradient of the table: each bag's row of `sums` (bags, width) times a weight, added up by index."""
-    rows = F.embedding_rows(sums, _owners(indices, bounds), None) * F.unsqueeze(weights, 1)
-    return F.embedding_backward(rows, indices, num_embeddings, None)
+    return F.compressed_product(bounds, indices, weights, sums, num_embeddings, False)
