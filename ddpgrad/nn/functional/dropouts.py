@@ -39,8 +39,8 @@ _by_channel_ = inplace_function("dropout", _by_channel)
 
 def channels(input: Tensor, p: float, training: bool, inplace: bool, unbatched: int) -> Tensor:
     """Dropout of channels, which are dimension 0 of inputs of `unbatched` dimensions, else dimension 1."""
-    if skipped(p, training):
-        return input
+    if skipped(p, training) or not input.numel():
+        return input  # and nothing is drawn
     refuse_dtypes("feature_dropout", "bic", (input,))
     drop = _by_channel_ if inplace else _by_channel
     if input.ndim != unbatched:
