@@ -132,7 +132,8 @@ def move_out(gradient: Tensor) -> None:
     for borrower in borrowers:
         if isinstance(borrower, np.ndarray):
             finalize(borrower, id, borrower.base)  # who has its address, such as a memoryview, may read on
-            borrower.__setstate__((1, borrower.shape, borrower.dtype, np.False_, borrower.tobytes()))
+            state: Any = (1, borrower.shape, borrower.dtype, False, borrower.tobytes())
+            borrower.__setstate__(state)
     for owner in gc.get_referrers(counter, *borrowers) if is_shared(gradient) else [gradient]:
         if isinstance(owner, Tensor):
             array: Any = owner._array
