@@ -112,7 +112,7 @@ def feature_alpha_dropout(
     input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False
 ) -> Tensor:
     """`alpha_dropout` of whole channels (dimension 1)."""
-    if skipped(p, training):
+    if skipped(p, training) or not input.numel():
         return input
     refuse_dtypes("feature_alpha_dropout", "bic", (input,))
     return (_alpha_channels_ if inplace else _alpha_channels)(input, p)
