@@ -3,6 +3,7 @@
 import copy
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -113,3 +114,14 @@ def test_copies_of_tensors_and_their_storages_share_memory():
         first, second = copy.deepcopy(pair)
         views = [c.untyped_storage() if isinstance(c, torch.Tensor) else c.untyped() for c in (first, second)]
         assert views[0] == views[1] != x.untyped_storage() and hash(views[0]) == hash(views[1])
+
+
+def test_sizes_of_memory(tmp_path: Path):
+    x = torch.ones(100)
+    for storage in (x.storage(), x.untyped_storage()):
+        assert 400 <= sys.getsizeof(storage) < 600  # with the memory, as programs ask for it
+    assert (torch.empty(0).data_ptr(), x[:0].data_ptr()) == (0, 0)
+    assert x.new(size=(2, 3)).shape == (2, 3)
+    one, same = (torch.FloatStorage.from_file(str(tmp_path / "file"), True, 3) for _ in range(2))
+    one.fill_(2.0)
+    assert same.tolist() == [2.0, 2.0, 2.0] and same.nbytes() == 12

@@ -243,6 +243,14 @@ WORDS: list[tuple[str, Callable[[], object]]] = [
         "received invalid argument for remove=views",
         lambda: torch.func.functionalize(torch.sin, remove="views"),
     ),
+    (
+        "Creating a Tensor subclass from a class that does not inherit from Tensor",
+        lambda: x.as_subclass(object),
+    ),
+    ("Expected cond to be True", lambda: torch._check(False)),
+    ("warn_only must be bool, not int", lambda: torch.use_deterministic_algorithms(False, warn_only=1)),
+    ("expects a positive integer", lambda: torch.set_num_threads(1 << 65)),
+    ("Overflow when unpacking long", lambda: torch.manual_seed(1 << 64)),
     ("can not return a BatchedTensor", lambda: torch.vmap(torch.sin, out_dims=None)(x)),
 ]
 

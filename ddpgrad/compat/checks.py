@@ -37,7 +37,7 @@ def _check_with(error: type[Exception], cond: Any, message: Message) -> None:
     """`error`(message()) unless `cond`."""
     if not cond:
         raise error(
-            "a check of the program failed: expected cond to be True, but got False"
+            "Expected cond to be True, but got False: a check of the program failed"
             if message is None
             else str(message())
         )

@@ -36,8 +36,8 @@ def set_num_threads(num: int) -> None:
     """Let BLAS and large kernels use `num` threads. More than one rank on a host should stay with one each."""
     if type(num) is not int:
         raise RuntimeError(f"set_num_threads expects an int, but got {type(num).__name__}")
-    if num < 1:
-        raise RuntimeError("set_num_threads expects a positive integer")
+    if not 0 < num < 1 << 31:
+        raise RuntimeError(f"set_num_threads expects a positive integer of 32 bits, got {num}")
     threads.set_threads(num)
 
 
@@ -48,16 +48,20 @@ def get_num_interop_threads() -> int:
 
 def set_num_interop_threads(num: int) -> None:
     """Checked, and without effect: ops do not run beside one another."""
-    if num < 1:
-        raise RuntimeError("set_num_interop_threads expects a positive integer")
+    if not 0 < num < 1 << 31:
+        raise RuntimeError(f"set_num_interop_threads expects a positive integer of 32 bits, got {num}")
 
 
 def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None:
     """Fill `empty` with NaN or the largest integer. Every kernel here, on a CPU and on a GPU, has the same bits each time anyway."""
     if not isinstance(mode, bool):
         raise TypeError(f"use_deterministic_algorithms(): mode must be bool, not {type(mode).__name__}")
-    uninitialised.get().deterministic = bool(mode)
-    _switches.get().deterministic, _switches.get().warn_only = bool(mode), bool(mode) and warn_only
+    if not isinstance(warn_only, bool):
+        raise TypeError(
+            f"use_deterministic_algorithms(): warn_only must be bool, not {type(warn_only).__name__}"
+        )
+    uninitialised.get().deterministic = mode
+    _switches.get().deterministic, _switches.get().warn_only = mode, warn_only
 
 
 def are_deterministic_algorithms_enabled() -> bool:

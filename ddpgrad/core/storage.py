@@ -5,7 +5,7 @@ from __future__ import annotations
 import mmap
 import operator
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -49,7 +49,40 @@ def _lines(storage: UntypedStorage | TypedStorage) -> str:
     return "..." if storage.device.type == "meta" else "\n".join(f" {value}" for value in storage)
 
 
-class UntypedStorage:
+class _Storage:
+    """What storages of bytes and of elements have in common."""
+
+    device: Any
+    nbytes: Callable[[], int]
+    tolist: Callable[[], list[Any]]
+    untyped: Callable[[], UntypedStorage]
+
+    def is_shared(self) -> bool:
+        """Whether other processes can have the memory as their own."""
+        return wrap(self.untyped()._owner).is_shared()
+
+    @property
+    def _cdata(self) -> int:
+        """A number that storages of the same memory have in common."""
+        return id(self.untyped()._owner)
+
+    def data_ptr(self) -> int:
+        """Address of the first byte, 0 on meta."""
+        return wrap(self.untyped()._owner).data_ptr()
+
+    @property
+    def is_cuda(self) -> bool:
+        return self.device.type == "cuda"
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.tolist())
+
+    def __sizeof__(self) -> int:
+        """With the memory, for `sys.getsizeof`."""
+        return object.__sizeof__(self) + self.nbytes()
+
+
+class UntypedStorage(_Storage):
     """The memory that a tensor and its views share, in bytes; or new memory of so many bytes, or of these bytes."""
 
     def __init__(self, content: int | Sequence[int] = 0, *, device: Any = None) -> None:
@@ -112,10 +145,6 @@ class UntypedStorage:
     def device(self) -> Any:
         return wrap(self._owner).device
 
-    @property
-    def is_cuda(self) -> bool:
-        return self.device.type == "cuda"
-
     def nbytes(self) -> int:
         """Number of bytes."""
         return self._owner.nbytes
@@ -125,10 +154,6 @@ class UntypedStorage:
     def element_size(self) -> int:
         """1: storages are counted in bytes."""
         return 1
-
-    def data_ptr(self) -> int:
-        """Address of the first byte, 0 on meta."""
-        return wrap(self._owner).data_ptr()
 
     def as_tensor(self, dtype: DType) -> Tensor:
         """All of the memory as one dimension of `dtype`."""
@@ -149,9 +174,6 @@ class UntypedStorage:
 
     def __setitem__(self, index: int | slice, value: Any) -> None:
         self._bytes()[index] = value._bytes() if isinstance(value, UntypedStorage) else value
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(self.tolist())
 
     def tolist(self) -> list[int]:
         """The bytes as numbers."""
@@ -197,15 +219,6 @@ class UntypedStorage:
     def untyped(self) -> UntypedStorage:
         return self
 
-    def is_shared(self) -> bool:
-        """Whether other processes can have the memory as their own."""
-        return wrap(self._owner).is_shared()
-
-    @property
-    def _cdata(self) -> int:
-        """A number that storages of the same memory have in common."""
-        return id(self._owner)
-
     def __eq__(self, other: object) -> bool:
         return isinstance(other, UntypedStorage) and self._owner is other._owner
 
@@ -224,7 +237,7 @@ class UntypedStorage:
 StorageBase = UntypedStorage  # the name by which programs ask with isinstance
 
 
-class TypedStorage:
+class TypedStorage(_Storage):
     """The memory that a tensor and its views share, in elements of one dtype; or new memory of so many elements.
 
     wrap_storage: memory that is there already.
@@ -261,14 +274,6 @@ class TypedStorage:
     def device(self) -> Any:
         return self._untyped_storage.device
 
-    @property
-    def is_cuda(self) -> bool:
-        return self._untyped_storage.is_cuda
-
-    @property
-    def _cdata(self) -> int:
-        return self._untyped_storage._cdata
-
     def pickle_storage_type(self) -> str:
         """`FloatStorage` and its like."""
         return f"{next(word for word, dtype in STORAGES.items() if dtype is self.dtype)}Storage"
@@ -287,10 +292,6 @@ class TypedStorage:
         """The same memory in bytes."""
         return self._untyped_storage
 
-    def is_shared(self) -> bool:
-        """Whether other processes can have the memory as their own."""
-        return self._untyped_storage.is_shared()
-
     def nbytes(self) -> int:
         """Number of bytes."""
         return self._untyped_storage.nbytes()
@@ -305,10 +306,6 @@ class TypedStorage:
 
     __len__ = size
 
-    def data_ptr(self) -> int:
-        """Address of the first element."""
-        return self._untyped_storage.data_ptr()
-
     def __getitem__(self, index: int) -> Any:
         if isinstance(index, slice):
             raise RuntimeError("slices are only supported in UntypedStorage.__getitem__")
@@ -316,9 +313,6 @@ class TypedStorage:
 
     def __setitem__(self, index: int | slice, value: Any) -> None:
         self._tensor()._array[index] = value
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self.tolist())
 
     def tolist(self) -> list[Any]:
         """The elements as numbers."""
@@ -386,6 +380,10 @@ class _OfType(type):
         return cls(wrap_storage=UntypedStorage.from_buffer(*arguments, dtype=cls.dtype, **options))
 
     _from_buffer = from_buffer
+
+    def from_file(cls, filename: str, shared: bool = False, size: int = 0) -> TypedStorage:
+        """The first `size` elements of a file: see `UntypedStorage.from_file`."""
+        return cls(wrap_storage=UntypedStorage.from_file(filename, shared, size * cls.dtype.itemsize))
 
 
 def _typed(word: str) -> _OfType:

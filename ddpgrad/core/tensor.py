@@ -168,8 +168,8 @@ class Tensor(_Attributed):
         return tuple(steps) if dim is None else of_dimension(steps, dim)
 
     def data_ptr(self) -> int:
-        """Address of the first element."""
-        return address_of(self._array)
+        """Address of the first element; 0 where there is none."""
+        return address_of(self._array) if self._array.size else 0
 
     @property
     def requires_grad(self) -> bool:

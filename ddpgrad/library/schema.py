@@ -129,6 +129,8 @@ def parsed(schema: str) -> Schema:
     words = [
         _MARK.sub("", text).split() for text in _ARGUMENT.findall(found[4][1:-1] if several else found[4])
     ]
+    if words == [["None"]]:  # PyTorch's other word for no results
+        several, words = True, []
     results = tuple([_known(word[0], schema) for word in words if word])
     return Schema(
         schema.strip(), found[1], found[2] or "", tuple(arguments), results if several else results[0]

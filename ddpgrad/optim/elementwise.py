@@ -18,7 +18,7 @@ import numpy as np
 
 from ..autograd.grad_mode import set_grad_enabled
 from ..backend.device import capturing
-from ..backend.registry import SparseArray, Unsupported
+from ..backend.registry import SparseArray, Unsupported, alike, backend_for, stored
 from ..core.dispatching import is_told, telling
 from ..core.errors import CaptureError
 from ..core.tensor import Tensor
@@ -113,6 +113,9 @@ class Elementwise(Optimizer):
             for run in self._runs(group, options, scale, skip):
                 update = self._update(options, run, skip)
                 run.apply(update.rule, update.numbers, scale, update.decay, update.shrink, skip)
+        if self.grad_scale is not None:
+            factor = 1.0 / self.grad_scale._array.astype(np.float64)
+            self._unscale(factor if skip is None else factor * ~skip + skip)
         if capturing.now is not None:
             capturing.now.checks.append(partial(self._changed, self._resting()))
         return loss
@@ -212,6 +215,14 @@ class Elementwise(Optimizer):
             elif float(found):
                 skip = True
         return factor, skip
+
+    def _unscale(self, factor: Any) -> None:
+        """Multiply the gradients, which programs look at after the step, by what the step multiplied them by."""
+        grads = [p._grad for group in self.param_groups for p in group["params"] if p._grad is not None]
+        for _, together in alike([stored(grad._array) for grad in grads]):
+            backend_for(together[0]).unscale_(together, factor)
+        for grad in grads:
+            grad._versions[0] += 1
 
     def _step_on_tensors(self, group: dict[str, Any], recorded: bool) -> None:
         """Update parameters and state by ops. recorded: in such a way that autograd can go back through it."""

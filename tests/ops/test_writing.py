@@ -137,6 +137,7 @@ def test_python_functions_of_each_element():
         (lambda: x.map_(x.double(), max), TypeError),
         (lambda: x.map_(torch.ones(4), max), RuntimeError),
         (lambda: x.apply_(3), TypeError),
+        (lambda: x.apply_(lambda v: "3"), TypeError),
     ):
         with pytest.raises(error):
             wrong()

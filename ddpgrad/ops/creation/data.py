@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -200,11 +201,12 @@ def new(function: Any) -> Any:
     return overridable(method)
 
 
-def new_as_its_class(self: Tensor, *args: Any, device: Any = None) -> Tensor:
+def new_as_its_class(self: Tensor, *args: Any, size: Sequence[int] | None = None, device: Any = None) -> Tensor:
     """`Tensor.new`, the former way to make a tensor of this one's dtype: of sizes, a sequence of data, or a tensor.
 
     Of a sparse tensor: of sizes, or of indices, values and perhaps sizes.
     """
+    args = args if size is None else (Size(size),)
     first = args[0] if len(args) == 1 else None
     if first is not None and hasattr(first, "as_tensor"):
         return first.as_tensor(self.dtype)  # of a storage

@@ -108,7 +108,8 @@ def _write(
             )
         if not casts:
             raise RuntimeError(
-                f"{name}(): Expected out tensor to have dtype {result.dtype.cpp_name}, but got {out.dtype.cpp_name} instead"
+                f"{name}(): Expected out tensor to have dtype {result.dtype.cpp_name}, but got {out.dtype.cpp_name} instead: "
+                f"expected scalar type {result.dtype.scalar_type} but found {out.dtype.scalar_type}"
             )
     refuse_overlap(name, out, [value for value in given if value is not out] if name in _CHANGING else given)
     if result._array.shape != out._array.shape:

@@ -46,5 +46,8 @@ def _overwrite(name: str, function: Callable[..., Any], self: Tensor, *others: T
             raise TypeError(f"{name}(): expected {self.dtype} like the tensor itself, got {tensor.dtype}")
     shape = tuple(self.shape)
     columns = [tensor.expand(shape).reshape(-1).tolist() for tensor in (self, *others)]
-    made = np.array([function(*values) for values in zip(*columns, strict=True)], self.dtype.numpy)
-    return copy_(self, wrap(made.reshape(shape)))
+    made = [function(*values) for values in zip(*columns, strict=True)]
+    wrong = next((value for value in made if isinstance(value, (str, bytes)) or value is None), 0)
+    if wrong != 0:
+        raise TypeError(f"{name}(): expected numbers from the function, got {type(wrong).__name__}")
+    return copy_(self, wrap(np.array(made, self.dtype.numpy).reshape(shape)))

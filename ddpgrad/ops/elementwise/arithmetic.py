@@ -94,7 +94,7 @@ def factor_first(name: str, keyword: str, args: tuple[Any, ...]) -> tuple[Any, .
             f"{name}(): the arguments after the first, ({kinds}), are not {len(operands)} operands"
         )
     warn_program(
-        f"{name}(): the factor before the operands is deprecated; write {name}(..., {keyword}={factor})"
+        f"This overload of {name} is deprecated; instead of a factor before the operands write {name}(..., {keyword}={factor})"
     )
     return (*operands, factor)
 

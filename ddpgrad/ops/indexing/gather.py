@@ -26,11 +26,13 @@ def positions(name: str, input: Tensor, index: Any) -> Any:
     return beside(input, array)
 
 
-def require_inside(name: str, index: Any, dim: int, size: int) -> None:
-    """`IndexError` when an index on the host is negative or too large; what is on a GPU is not waited for."""
+def require_inside(
+    name: str, index: Any, dim: int, size: int, error: type[Exception] = IndexError
+) -> None:
+    """`error` when an index on the host is negative or too large; what is on a GPU is not waited for."""
     if isinstance(index, np.ndarray) and index.size and (index.min() < 0 or index.max() >= size):
         bad = index[(index < 0) | (index >= size)][0]
-        raise IndexError(
+        raise error(
             f"{name}(): index {bad} is out of bounds for dimension {dim} with size {size} (index out of range)"
         )
 

@@ -31,7 +31,8 @@ def _slices(name: str, input: Tensor, dim: int, index: Tensor) -> tuple[int, tup
     places = positions(name, input, index)
     if places.ndim > 1:
         raise IndexError(f"{name}(): Index should have dimension 1 or 0 (got {places.ndim})")
-    require_inside(name, places, dim, length_of(input, dim))
+    error = RuntimeError if name == "index_add" and input.ndim > 1 else IndexError  # as in PyTorch
+    require_inside(name, places, dim, length_of(input, dim), error)
     return dim, (slice(None),) * dim + (places.reshape(-1),)
 
 
