@@ -247,6 +247,10 @@ WORDS: list[tuple[str, Callable[[], object]]] = [
         "Creating a Tensor subclass from a class that does not inherit from Tensor",
         lambda: x.as_subclass(object),
     ),
+    (
+        "diff expects the shape of tensor to prepend or append to match that of input",
+        lambda: torch.diff(square, dim=0, prepend=torch.ones(1, 3)),
+    ),
     ("Expected cond to be True", lambda: torch._check(False)),
     ("warn_only must be bool, not int", lambda: torch.use_deterministic_algorithms(False, warn_only=1)),
     ("expects a positive integer", lambda: torch.set_num_threads(1 << 65)),

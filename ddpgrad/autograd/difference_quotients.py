@@ -34,7 +34,7 @@ def differentiable(outputs: Any) -> list[Tensor]:
     return [o for o in tensors_of(outputs) if o._requires_grad]
 
 
-class _Undefined(Function):
+class Undefined(Function):
     """A copy whose gradient is not defined."""
 
     @staticmethod
@@ -130,7 +130,7 @@ class Check:
         count = len(differentiable(self.func(*self.args)))
         for only in [None, *range(count if count > 1 else 0)]:
             outputs = differentiable(self.func(*self.args))
-            roots = [_Undefined.apply(o) if only in (None, i) else o for i, o in enumerate(outputs)]
+            roots = [Undefined.apply(o) if only in (None, i) else o for i, o in enumerate(outputs)]
             inputs = [self.args[i] for i in self.places]
             seeds = [_like(o, np.zeros(_real_shape(o))) for o in outputs]
             try:

@@ -37,6 +37,13 @@ class _Level(threading.local):
 _level = _Level()
 
 
+def __getattr__(name: str) -> int:
+    """`_current_level`: 0 within a level, else -1."""
+    if name == "_current_level":
+        return -1 if _level.duals is None else 0
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
 class UnpackedDualTensor(NamedTuple):
     """A tensor and its tangent, None where it has none."""
 
@@ -102,6 +109,10 @@ def make_dual(tensor: Tensor, tangent: Tensor, *, level: int | None = None) -> T
     for name, given in (("primal", tensor), ("tangent", tangent)):
         if given.dtype.category < 2:
             raise ValueError(f"Expected {name} to be floating point or complex, but got: {given.dtype}")
+    if unpack_dual(tangent).tangent is not None:
+        raise RuntimeError(
+            "Expected the tangent to have no tangent itself, but it has a forward gradient at the same level"
+        )
     if tensor.shape != tangent.shape:
         raise RuntimeError(
             "Trying to set a forward gradient that has a different size than that of the original Tensor, this is not "

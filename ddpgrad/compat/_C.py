@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 import enum
 import sys
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
 from ..amp.autocast_mode import autocast
 from ..autograd.accumulate import AccumulateGrad
+from ..autograd.difference_quotients import Undefined
 from ..backend import device as devices
 from ..core.dispatching import DisableTorchDispatch as _DisableTorchDispatch
 from ..core.dispatching import disabled as _disabled_torch_dispatch_impl
@@ -47,6 +49,7 @@ def _switch(*args: Any) -> bool:
 
 
 _TensorMeta = type(Tensor)
+TensorBase = Tensor
 _has_mps = _has_xpu = False
 """Devices that are never here."""
 DeviceObjType, Graph, Node, ScriptMethod, TensorType, Value = absent.stand_ins("_C", absent.VALUES).values()
@@ -56,6 +59,22 @@ class _functions:
     """Nodes of the graph that programs look for with `isinstance`."""
 
     AccumulateGrad = AccumulateGrad
+
+    @staticmethod
+    def UndefinedGrad() -> Any:
+        """A copy of a tensor whose gradient is not defined."""
+        return Undefined.apply
+
+
+class _WeakTensorRef:
+    """A reference that does not keep its tensor alive."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        self._tensor = weakref.ref(tensor)
+
+    def expired(self) -> bool:
+        """Whether the tensor is no more."""
+        return self._tensor() is None
 
 
 class _nn:

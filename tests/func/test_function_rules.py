@@ -88,6 +88,10 @@ def test_tangents_are_those_of_jvp():
     with forward_ad.dual_level():
         dual = forward_ad.make_dual(torch.tensor([1.0, 3.0]), torch.ones(2))
         assert forward_ad.unpack_dual(OnlyJvp.apply(dual, torch.ones(2))).tangent.tolist() == [2.0, 6.0]
+        with pytest.raises(RuntimeError, match="has a forward gradient at the same level"):
+            forward_ad.make_dual(torch.ones(2), dual)
+        assert forward_ad._current_level == 0
+    assert forward_ad._current_level == -1
 
 
 class Exp_(Function):

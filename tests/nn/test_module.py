@@ -265,6 +265,10 @@ def test_a_handle_knows_where_its_hook_stands_and_does_not_keep_it_alive() -> No
     handle = layer.register_forward_hook(lambda *_: None, with_kwargs=True, always_call=True)
     assert handle.hooks_dict_ref() is layer._forward_hooks and handle.id in layer._forward_hooks
     assert layer._forward_hooks_with_kwargs == layer._forward_hooks_always_called == {handle.id: True}
+    of_all = nn.modules.module.register_module_forward_hook(lambda *_: None, always_call=True)
+    assert nn.modules.module._global_forward_hooks_always_called == {of_all.id: True}
+    of_all.remove()
+    assert not nn.modules.module._global_forward_hooks
     handle.remove()
     assert not layer._forward_hooks and not layer._forward_hooks_with_kwargs
     other = layer.register_forward_pre_hook(lambda *_: None)

@@ -10,6 +10,7 @@ from typing import Any, TypeVar, cast
 from ...autograd.graph import RemovableHandle
 from ...backend import device as devices
 from ...backend import dtype as dtypes
+from ...core.missing import missing
 from ...core.tensor import Tensor
 from ...ops.creation.factories import empty_like
 from . import conversion, hooks, registration, state
@@ -23,6 +24,23 @@ _of_all = hooks.of_all
 # PyTorch's names, which libraries import.
 _global_parameter_registration_hooks = registration.parameter_hooks
 _IncompatibleKeys, _EXTRA_STATE_KEY_SUFFIX = state._IncompatibleKeys, state._EXTRA_STATE_KEY_SUFFIX
+
+_HOOKS_OF_ALL = {
+    "_global_forward_pre_hooks": "pre",
+    "_global_forward_hooks": "post",
+    "_global_forward_hooks_with_kwargs": "with_kwargs",
+    "_global_forward_hooks_always_called": "always",
+    "_global_backward_pre_hooks": "backward_pre",
+    "_global_backward_hooks": "backward",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """The calling rank's hooks of all modules by PyTorch's names: {number: hook}."""
+    if name in _HOOKS_OF_ALL:
+        return getattr(hooks._global(), _HOOKS_OF_ALL[name])
+    raise missing(__name__, globals(), name)
+
 
 register_module_forward_pre_hook = hooks.register_module_forward_pre_hook
 register_module_forward_hook = hooks.register_module_forward_hook

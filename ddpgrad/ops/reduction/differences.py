@@ -33,6 +33,11 @@ def diff(
             raise RuntimeError(
                 f"diff expects prepend or append to be the same dimension as input, got {part.ndim} and {input.ndim}"
             )
+        if any(d != dim and n != m for d, (n, m) in enumerate(zip(part.shape, input.shape, strict=True))):
+            raise RuntimeError(
+                "diff expects the shape of tensor to prepend or append to match that of input except along the "
+                f"differencing dimension; got {list(part.shape)} and {list(input.shape)} with dim {dim}"
+            )
     out = stacking.cat(parts, dim) if len(parts) > 1 else input
     for _ in range(min(n, out.shape[dim])):
         left = out.shape[dim] - 1
