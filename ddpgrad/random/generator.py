@@ -86,7 +86,9 @@ class Generator(Variates):
         """Restart the stream from `seed`, in [-2^63, 2^64); only its low 32 bits matter, as in PyTorch."""
         seed = int(seed)
         if not -(1 << 63) <= seed < 1 << 64:
-            raise RuntimeError(f"Overflow when unpacking long long: a seed lies in [-2**63, 2**64), got {seed}")
+            raise RuntimeError(
+                f"Overflow when unpacking long long: a seed lies in [-2**63, 2**64), got {seed}"
+            )
         self._seed = seed % (1 << 64)
         # RandomState is NumPy's public way to the twister's original one-word seeding.
         np.random.RandomState(self._twister).seed(self._seed & 0xFFFFFFFF)

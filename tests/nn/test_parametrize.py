@@ -94,3 +94,16 @@ def test_an_inverse_may_not_change_the_shape():
     with pytest.raises(ValueError, match="shape"):
         nn.utils.parametrize.register_parametrization(layer, "weight", First())
     assert type(layer) is nn.Linear
+
+
+def test_a_further_one_is_asked_for_the_inverse_of_what_it_makes():
+    def inverse(x: torch.Tensor) -> torch.Tensor:
+        if (x < 0).any():
+            raise ValueError("not in its range")
+        return x
+
+    layer = nn.Linear(2, 2)
+    nn.init.constant_(layer.weight, -1.0)
+    parametrize.register_parametrization(layer, "weight", Given(lambda x: x, lambda x: x))
+    parametrize.register_parametrization(layer, "weight", Given(torch.abs, inverse))
+    assert layer.weight.tolist() == [[1.0, 1.0], [1.0, 1.0]]

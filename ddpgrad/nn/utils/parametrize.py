@@ -210,9 +210,10 @@ def register_parametrization(
         chain = module.parametrizations[tensor_name]
         if not unsafe:
             value = getattr(module, tensor_name)
-            _check_like(parametrization(value), value)
+            found = parametrization(value)
+            _check_like(found, value)
             if hasattr(parametrization, "right_inverse"):
-                _check_inverse(_inverse(parametrization, value, value), value)
+                _check_inverse(_inverse(parametrization, found, value), value)
         chain.append(parametrization)
         chain.unsafe |= unsafe
     elif tensor_name in module._buffers or tensor_name in module._parameters:

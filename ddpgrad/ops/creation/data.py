@@ -201,7 +201,9 @@ def new(function: Any) -> Any:
     return overridable(method)
 
 
-def new_as_its_class(self: Tensor, *args: Any, size: Sequence[int] | None = None, device: Any = None) -> Tensor:
+def new_as_its_class(
+    self: Tensor, *args: Any, size: Sequence[int] | None = None, device: Any = None
+) -> Tensor:
     """`Tensor.new`, the former way to make a tensor of this one's dtype: of sizes, a sequence of data, or a tensor.
 
     Of a sparse tensor: of sizes, or of indices, values and perhaps sizes.

@@ -26,9 +26,7 @@ def positions(name: str, input: Tensor, index: Any) -> Any:
     return beside(input, array)
 
 
-def require_inside(
-    name: str, index: Any, dim: int, size: int, error: type[Exception] = IndexError
-) -> None:
+def require_inside(name: str, index: Any, dim: int, size: int, error: type[Exception] = IndexError) -> None:
     """`error` when an index on the host is negative or too large; what is on a GPU is not waited for."""
     if isinstance(index, np.ndarray) and index.size and (index.min() < 0 or index.max() >= size):
         bad = index[(index < 0) | (index >= size)][0]

@@ -1,6 +1,8 @@
 """Learning rate schedules: they set the `lr` of an optimizer's groups, step by step."""
 
-from .base import _LRScheduler as _LRScheduler, LRScheduler as LRScheduler
+from .base import (
+    _LRScheduler as _LRScheduler, EPOCH_DEPRECATION_WARNING as EPOCH_DEPRECATION_WARNING, LRScheduler as LRScheduler,
+)
 from .combined import ChainedScheduler as ChainedScheduler, SequentialLR as SequentialLR
 from .cosine import (
     CosineAnnealingLR as CosineAnnealingLR, CosineAnnealingWarmRestarts as CosineAnnealingWarmRestarts,

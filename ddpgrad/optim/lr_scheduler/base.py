@@ -10,6 +10,11 @@ from ...core.taping import taped
 from ...core.tensor import Tensor
 from ..optimizer import Optimizer
 
+EPOCH_DEPRECATION_WARNING = (
+    "The epoch parameter in `scheduler.step()` was not necessary and is being deprecated where possible: the closed form of "
+    "the schedule is used for it, where there is one. Use `scheduler.step()`."
+)
+
 
 class LRScheduler:
     """Base of all schedules.
@@ -89,16 +94,12 @@ class LRScheduler:
             warnings.warn(
                 "Detected call of `lr_scheduler.step()` before `optimizer.step()`. Call them in the opposite order: "
                 "`optimizer.step()` before `lr_scheduler.step()`; otherwise the first value of the learning rate "
-                "schedule is skipped.",
+                "schedule is skipped. See https://pytorch.org/docs/stable/optim.html#how-to-adjust-learning-rate",
                 stacklevel=2,
             )
         self._step_count += 1
         if epoch is not None:
-            warnings.warn(
-                "The epoch parameter in `scheduler.step()` was not necessary and is being deprecated where possible: "
-                "the closed form of the schedule is used for it, where there is one. Use `scheduler.step()`.",
-                stacklevel=2,
-            )
+            warnings.warn(EPOCH_DEPRECATION_WARNING, UserWarning, stacklevel=2)
         self._update_lr(epoch)
 
     def _update_lr(self, epoch: int | None = None) -> None:

@@ -37,7 +37,7 @@ class ReduceLROnPlateau(LRScheduler):
             raise ValueError(f"mode {mode} is unknown!")
         if threshold_mode not in ("rel", "abs"):
             raise ValueError(f"threshold mode {threshold_mode} is unknown!")
-        self.default_min_lr = min_lr if isinstance(min_lr, (int, float)) else 0  # of groups to come
+        self.default_min_lr = min_lr if isinstance(min_lr, (int, float)) else None  # of groups to come
         self.min_lrs = for_each_group(optimizer, min_lr, "min_lr")
         self.optimizer = optimizer
         self.mode, self.factor, self.patience, self.cooldown, self.eps = mode, factor, patience, cooldown, eps
@@ -86,6 +86,14 @@ class ReduceLROnPlateau(LRScheduler):
 
     def _reduce_lr(self, epoch: int) -> None:
         """What a reduction is, which libraries replace."""
+        count = len(self.optimizer.param_groups)
+        if count != len(self.min_lrs):
+            if self.default_min_lr is None:
+                raise RuntimeError(
+                    f"The number of param groups in the `optimizer`, {count}, differs from when `ReduceLROnPlateau` was "
+                    f"made, {len(self.min_lrs)}: append those of the new groups to `min_lrs`"
+                )
+            self.min_lrs = [self.default_min_lr] * count
         for group, lowest in zip(self.optimizer.param_groups, self.min_lrs, strict=True):
             reduced = max(float(group["lr"]) * self.factor, lowest)
             if float(group["lr"]) - reduced > self.eps:
