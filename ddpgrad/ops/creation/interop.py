@@ -74,9 +74,7 @@ def shallow_copy(self: Tensor) -> Tensor:
 def as_subclass(self: Tensor, cls: type) -> Tensor:
     """The same memory and history as an instance of `cls`, a subclass of Tensor."""
     if not issubclass(cls, Tensor):
-        raise RuntimeError(
-            f"as_subclass(): Creating a Tensor subclass from a class that does not inherit from Tensor: {cls.__name__}"
-        )
+        raise RuntimeError("Creating a Tensor subclass from a class that does not inherit from Tensor")
     with DisableTorchFunction(), DisableTorchDispatch():
         out = self.detach() if _is_sparse(self) else alias(self)
     try:
