@@ -333,6 +333,21 @@ def test_a_parameter_that_is_frozen_after_wrapping_is_noticed():
         ranks(2, program)
 
 
+def test_a_part_of_two_models_that_are_wrapped_apart_is_noticed():
+    def program(find_unused_parameters):
+        shared, model = nn.Linear(6, 3), []
+        for head in (nn.Linear(3, 1), nn.Linear(3, 2)):
+            model.append(DDP(nn.Sequential(shared, head), find_unused_parameters=find_unused_parameters))
+        model[0](torch.ones(2, 6)).sum().backward()
+        return shared.weight.grad is not None
+
+    with pytest.raises(
+        DistributedError, match=r"made later has some of them, too.* wrap one module that has both"
+    ):
+        ranks(2, lambda: program(False))
+    assert ranks(2, lambda: program(True)) == [True, True]
+
+
 def test_a_backward_that_raised_is_not_taken_for_a_whole_one():
     def fail(grad):
         raise KeyError("lost")

@@ -196,6 +196,10 @@ class Averages:
         for node, told in zip(self.accumulators, self._arrivals, strict=True):
             node.filled = told
 
+    def hears(self, i: int) -> bool:
+        """Whether parameter i tells this of its gradients, and nobody who listened later."""
+        return self.accumulators[i].filled is self._arrivals[i]
+
     def listen_no_more(self) -> None:
         """Undo `listen`, save where somebody listens instead, and remove the hooks."""
         for hook in self.hooks:

@@ -116,6 +116,8 @@ def _unused(reducer: Reducer, unused: Sequence[int]) -> str:
     cause = f"Either the forward pass did not use them, or the loss does not depend on them. {advice(names, missing)}"
     if not all(parameters[i].requires_grad for i in unused):
         cause = "Their requires_grad was turned off after the model was wrapped: wrap it again."
+    elif not all(map(reducer.hears, unused)):
+        cause = "A DistributedDataParallel that was made later has some of them, too, and averages them: wrap one module that has both."
     return (
         f"rank {reducer.communicator.rank}: backward ended, but {len(unused)} of {len(parameters)} parameters got "
         f"no gradient: {shown}{more}. {cause} If that is meant, wrap with "
