@@ -10,7 +10,6 @@ from typing import Any, TypeVar, cast
 from ...autograd.graph import RemovableHandle
 from ...backend import device as devices
 from ...backend import dtype as dtypes
-from ...core.missing import missing
 from ...core.tensor import Tensor
 from ...ops.creation.factories import empty_like
 from . import conversion, hooks, registration, state
@@ -39,7 +38,7 @@ def __getattr__(name: str) -> Any:
     """The calling rank's hooks of all modules by PyTorch's names: {number: hook}."""
     if name in _HOOKS_OF_ALL:
         return getattr(hooks._global(), _HOOKS_OF_ALL[name])
-    raise missing(__name__, globals(), name)
+    raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
 
 
 register_module_forward_pre_hook = hooks.register_module_forward_pre_hook
