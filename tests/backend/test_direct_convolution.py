@@ -206,6 +206,7 @@ np.savez(f"{sys.argv[1]}/results.npz", **results)
 """
 
 
+@pytest.mark.full
 def test_narrower_vectors_give_the_same_bits(tmp_path):
     rng = np.random.default_rng(0)
     shapes = {"x": (2, 13, 1, 12, 11), "w": (27, 13, 1, 3, 3), "g": (2, 27, 1, 6, 11)}
