@@ -27,6 +27,7 @@ from ddpgrad.core import environment
 from .as_torch import SHIMS
 
 _SECONDS_BETWEEN_LOOKS = 0.05
+_SECONDS_TO_END = 5.0  # of a rank that has failed, and has ended the others by SIGTERM before itself
 
 
 class SignalException(Exception):
@@ -215,12 +216,18 @@ class PContext(ABC):
 
         None after `timeout` seconds, if it is not negative.
         """
-        until = time.monotonic() + timeout
+        until, patient_until = time.monotonic() + timeout, None
         while True:
             self._look()
             codes = {rank: self._code(rank) for rank in sorted(self.args)}
             failed = {rank: code for rank, code in codes.items() if code}
-            if failed or None not in codes.values():
+            ending = False
+            if {*failed.values()} == {
+                -signal.SIGTERM
+            }:  # which nobody here has sent: another rank is to blame
+                patient_until = patient_until or time.monotonic() + _SECONDS_TO_END
+                ending = time.monotonic() < patient_until
+            if (failed and not ending) or None not in codes.values():
                 self._look()
                 pids = self.pids()
                 self.close()

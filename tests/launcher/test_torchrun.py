@@ -100,6 +100,14 @@ def test_failures_tell_of_the_rank(found_by_ranks: None):
     assert time.monotonic() - begun < 300  # the other rank was ended
 
 
+def test_a_rank_that_has_ended_the_others_before_itself_is_to_blame():
+    words: dict[int, tuple[Any, ...]] = {0: ("-c", "kill -TERM $$"), 1: ("-c", "sleep 0.3; exit 7")}
+    result = start_processes("worker", "sh", words, {0: {}, 1: {}}, DefaultLogsSpecs(os.devnull)).wait(600)
+    assert result is not None
+    assert {r: one.exitcode for r, one in result.failures.items()} == {0: -signal.SIGTERM, 1: 7}
+    assert ChildFailedError("worker", result.failures).get_first_failure()[0] == 1
+
+
 def test_streams_go_to_files_and_are_shown(tmp_path: Path, capfd: pytest.CaptureFixture[str]):
     logs = DefaultLogsSpecs(str(tmp_path), redirects={0: Std.OUT}, tee={1: Std.OUT})
     args: dict[int, tuple[Any, ...]] = {0: ("first",), 1: ("second",)}

@@ -74,8 +74,10 @@ class ChildFailedError(Exception):
         super().__init__(self.format_msg())
 
     def get_first_failure(self) -> tuple[int, ProcessFailure]:
-        """The earliest one, with its rank."""
-        return min(self.failures.items(), key=lambda item: item[1].timestamp)
+        """The earliest one, with its rank; one that SIGTERM ended, as it ends the others of a rank that failed, if all are such."""
+        return min(
+            self.failures.items(), key=lambda item: (item[1].exitcode == -signal.SIGTERM, item[1].timestamp)
+        )
 
     def format_msg(self) -> str:
         """The failures, the first one last."""
