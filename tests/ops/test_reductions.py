@@ -139,6 +139,25 @@ def test_indices_that_were_changed_do_not_misplace_a_gradient():
         values.sum().backward()
 
 
+def test_topk_chooses_among_equal_elements_as_pytorch_does():
+    short = torch.tensor([0.0, 1, 1, 0, 1, 0, 1, 0])
+    assert short.topk(6).indices.tolist() == [1, 6, 4, 2, 7, 3]
+    assert torch.zeros(2, 8).topk(3).indices.tolist() == [[6, 5, 4]] * 2
+    assert torch.zeros(64, 3).topk(8, 0).indices[:, 1].tolist() == [44, 41, 42, 43, 46, 47, 40, 45]
+    assert torch.tensor([NAN, 1, NAN, 2, NAN]).topk(2).indices.tolist() == [2, 4]
+    for dtype in (torch.int64, torch.bfloat16):
+        long = (torch.arange(300) * 7 % 5).to(dtype).repeat(5, 1)
+        for k, largest, places in (
+            (4, True, [12, 7, 17, 2]),
+            (9, False, [215, 230, 225, 80, 220, 85, 210, 205, 95]),
+        ):
+            assert long.topk(k, largest=largest).indices.tolist() == [places] * 5
+    assert (torch.arange(20) * 7 % 20).topk(6, sorted=False).indices.tolist() == [5, 11, 8, 17, 14, 2]
+    x = torch.zeros(4, requires_grad=True)
+    x.topk(1).values.sum().backward()
+    assert x.grad is not None and x.grad.tolist() == [0, 0, 1, 0]
+
+
 @pytest.mark.parametrize(
     ("call", "error", "text"),
     [

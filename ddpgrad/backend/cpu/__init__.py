@@ -22,7 +22,7 @@ from .threads import WORTH_SHARING
 # Modules of fused kernels, loaded when one of their kernels is first used.
 _FAMILIES = (
     "activation", "attention", "compressed_product", "conv", "ctc", "division", "dropout", "embedding", "fold", "fused_sums", "grid", "group_norm", "loss", "norm", "optimizer",
-    "piecewise", "places", "places_along", "pointwise", "pool", "recurrent", "reduce", "resample", "rows", "scans", "selection", "shape", "special",
+    "partial_order", "piecewise", "places", "places_along", "pointwise", "pool", "recurrent", "reduce", "resample", "rows", "scans", "selection", "shape", "special",
 )  # fmt: skip
 # Those that have functions for other modules as well.
 _MIXED_FAMILIES = {

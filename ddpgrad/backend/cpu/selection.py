@@ -1,4 +1,4 @@
-"""Sorting and the first few of an order, compiled for the CPU: by the bits of a number, which are compared as integers."""
+"""Sorting, compiled for the CPU: by the bits of a number, which are compared as integers."""
 
 from __future__ import annotations
 
@@ -17,21 +17,9 @@ Array = np.ndarray[Any, Any]
 
 # Elements along the dimension from which sorting by digits is done sooner than by comparisons.
 _LONG = 4096
-_MOST = 64  # elements of an order that are found by looking at each once
-_SMALL = 1024  # elements of which NumPy finds them before compiled code has started
+_SMALL = 1024  # elements of which NumPy finds places before compiled code has started
 _DIGIT = 11  # bits
 _INLINED: Any = {"forceinline": True, **_OPTIONS}
-
-
-def topk_positions(input: Array, k: int, dim: int, largest: bool) -> Array:
-    """Where the `k` largest (or smallest) elements along `dim` are, the most extreme first; nan is largest."""
-    input = _as_numbers(input)
-    if not _handles(input) or not 0 < k <= min(_MOST, input.shape[dim]) or input.size < _SMALL:
-        return NotImplemented
-    rows = _rows(input, dim)
-    out = np.empty((len(rows), k), np.int64)
-    _first(rows, largest, out)
-    return _back(out, input, dim)
 
 
 def argsort(input: Array, dim: int = -1, descending: bool = False) -> Array:
@@ -86,12 +74,14 @@ def _handles(input: Array) -> bool:
 
 
 def _rows(x: Array, dim: int) -> Array:
-    return np.ascontiguousarray(np.moveaxis(x, dim, -1)).reshape(-1, x.shape[dim])
+    last = x if dim in (-1, x.ndim - 1) else x.swapaxes(dim, -1)
+    return np.ascontiguousarray(last).reshape(-1, x.shape[dim])
 
 
 def _back(rows: Array, like: Array, dim: int) -> Array:
-    shape = np.moveaxis(like, dim, -1).shape
-    return np.moveaxis(rows.reshape(*shape[:-1], rows.shape[1]), -1, dim)
+    if dim in (-1, like.ndim - 1):
+        return rows.reshape(*like.shape[:-1], rows.shape[1])
+    return rows.reshape(*like.swapaxes(dim, -1).shape[:-1], rows.shape[1]).swapaxes(dim, -1)
 
 
 def _ordered(x):
@@ -111,26 +101,6 @@ def _(x):
         return top if x != x else key
 
     return ordered
-
-
-def _first_of_rows(x, largest, out):
-    rows, k = out.shape
-    best = np.empty(k, np.int64)
-    for i in range(rows):
-        row, places = x[i], out[i]
-        count = 0
-        for j in range(row.size):
-            key = _ordered(row[j])
-            if not largest:
-                key = ~key
-            if count == k and key <= best[k - 1]:
-                continue
-            at = min(count, k - 1)
-            while at > 0 and best[at - 1] < key:
-                best[at], places[at] = best[at - 1], places[at - 1]
-                at -= 1
-            best[at], places[at] = key, j
-            count = min(count + 1, k)
 
 
 def _sorted_rows(x, descending, out):
@@ -174,9 +144,7 @@ def _sorted_rows(x, descending, out):
             out[i, j] = order[j]
 
 
-_first, _sort = [
-    shared("x", "out")(cached(njit(**_OPTIONS)(body))) for body in (_first_of_rows, _sorted_rows)
-]
+_sort = shared("x", "out")(cached(njit(**_OPTIONS)(_sorted_rows)))
 
 
 @cached

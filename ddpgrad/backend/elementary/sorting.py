@@ -32,7 +32,7 @@ def sorting(xp: ModuleType) -> dict[str, Any]:
             return input.argsort(dim, kind="stable")  # sooner than np.argsort; CuPy's method takes no kind
         return xp.argsort(input, axis=dim, kind="stable")
 
-    def topk_positions(input: Array, k: int, dim: int, largest: bool) -> Array:
+    def topk_positions(input: Array, k: int, dim: int, largest: bool, in_order: bool = True) -> Array:
         """Where the `k` largest (or smallest) elements along `dim` are, the most extreme first; nan is largest."""
         input = _comparable(input)
         lead = (slice(None),) * dim

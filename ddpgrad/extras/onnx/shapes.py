@@ -100,7 +100,7 @@ def _extremum(g: Graph, s: Step) -> list[str]:
 
 @converts("topk_values")
 def _topk(g: Graph, s: Step) -> list[str]:
-    k, largest = s.options
+    k, largest, *_ = s.options
     inputs = [g.of(s.input), g.number(k)]
     return g.node("TopK", inputs, outputs=2, axis=s.dim, largest=int(largest))
 

@@ -191,9 +191,9 @@ def _sort(input: Any, dim: int, keepdim: bool = True, options: tuple[Any, ...] =
 
 
 def _topk(input: Any, dim: int, keepdim: bool = True, options: tuple[Any, ...] = ()) -> Call:
-    k, *largest = options
+    k, *how = options
     last = dim in (-1, input.ndim - 1)
-    return Call("topk", trimmed((input, k, -1 if last else dim, *largest), (None, None, -1, True)))
+    return Call("topk", trimmed((input, k, -1 if last else dim, *how), (None, None, -1, True, True)))
 
 
 def _kthvalue(input: Any, dim: int, keepdim: bool = True, options: tuple[Any, ...] = ()) -> Call:

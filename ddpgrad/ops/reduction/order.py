@@ -90,7 +90,7 @@ kthvalue_values = found_by("kthvalue", lambda F, x, dim, k: F.kth_position(x, k,
 sort_values = found_by("sort", lambda F, x, dim, descending: F.argsort(x, dim, descending), _np_order, True)
 topk_values = found_by(
     "topk",
-    lambda F, x, dim, k, largest: F.topk_positions(x, k, dim, largest),
+    lambda F, x, dim, k, largest, in_order=True: F.topk_positions(x, k, dim, largest, in_order),
     lambda x, dim, k, largest: np.take(_np_order(x, dim, largest), range(k), axis=dim),
     2, True,
 )  # fmt: skip

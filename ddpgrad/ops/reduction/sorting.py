@@ -104,7 +104,7 @@ def topk(
         raise RuntimeError(f"selected index k out of range: k={k}, dimension {dim} has size {size}")
     if not input.ndim and k == 0:
         raise RuntimeError("topk(): k=0 needs a tensor with dimensions")
-    return return_types.topk._make(order.topk_values(input, dim, True, (int(k), largest)))
+    return return_types.topk._make(order.topk_values(input, dim, True, (int(k), largest, sorted)))
 
 
 @tensor_function(out=True)
