@@ -182,6 +182,9 @@ def test_checks():
             check(False, lambda: "because")
     with pytest.raises(RuntimeError):
         torch._check_is_size(-1)
+    torch._check_tensor_all(torch.tensor([True, True]))
+    with pytest.raises(ValueError, match="because"):
+        torch._check_tensor_all_with(ValueError, torch.tensor([True, False]), lambda: "because")
 
 
 def test_rare_types_are_stored_and_not_mixed():

@@ -132,6 +132,8 @@ MODULES = {
 
 PAGES = {
     "_C._distributed_c10d": "from ..distributed import *\nfrom ..distributed.ddp.reducer import Reducer",
+    # A vmap takes `x[i]` as it is, where `i` is a tensor without dimensions.
+    "_dynamo._trace_wrapped_higher_order_op": "from contextlib import nullcontext as TransformGetItemToIndex",
     "_dynamo.utils": "from ..compat.compiler import disable_cache_limit, is_compile_supported\n"
     "from ..compat.switches import counters, maybe_enable_compiled_autograd, warn_once",
     "_inductor": "from ..compat.compiler import cudagraph_mark_step_begin",

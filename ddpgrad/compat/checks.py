@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ..backend import dtype as dtypes
 from ..core.overrides import overridable
 from ..core.tensor import Tensor, wrap
 
@@ -71,6 +72,20 @@ def _check_not_implemented(cond: Any, message: Message = None) -> None:
 def _check_is_size(i: int, message: Message = None, *, max: int | None = None) -> None:
     """RuntimeError unless `i` is a size: not negative, and at most `max`."""
     _check(i >= 0 and (max is None or i <= max), message)
+
+
+def _check_tensor_all_with(error: type[Exception], cond: Tensor, message: Message = None) -> None:
+    """`error`(message()) unless all elements of `cond`, a bool tensor, are true."""
+    if not isinstance(cond, Tensor) or cond.dtype != dtypes.bool_:
+        raise TypeError(
+            f"cond must be a bool tensor, got {cond.dtype if isinstance(cond, Tensor) else type(cond)}"
+        )
+    _check_with(error, bool(cond._array.all()), message)
+
+
+def _check_tensor_all(cond: Tensor, message: Message = None) -> None:
+    """RuntimeError(message()) unless all elements of `cond`, a bool tensor, are true."""
+    _check_tensor_all_with(RuntimeError, cond, message)
 
 
 def sym_float(a: Any) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib
 from types import SimpleNamespace
 from typing import Any
 
@@ -185,3 +186,10 @@ def test_what_all_examples_share_may_not_be_written_to():
     vmap(lambda row: row.add_(x.sum() * 0))(x)  # known by name, and what is mapped
     vmap(lambda row: row.mul_(2))(x)
     assert x.tolist() == [[0.0, 2.0, 4.0], [6.0, 8.0, 10.0]]
+
+
+def test_a_mask_is_looked_up_at_the_places_of_each_example():
+    padding = torch.tensor([[True, False], [True, True]])
+    module = importlib.import_module("ddpgrad._dynamo._trace_wrapped_higher_order_op")
+    with module.TransformGetItemToIndex():  # as transformers makes masks
+        assert vmap(lambda at: padding[at, 1])(torch.arange(2)).tolist() == [False, True]
