@@ -117,6 +117,23 @@ def test_nan_and_infinity_reach_the_gradient_of_logsumexp():
         assert x.grad[1:].isnan().all() if v is NAN else x.grad[1:].tolist() == [0, 0]
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_statistics_of_many_elements(dtype: Any):
+    x = np.random.default_rng(0).standard_normal((5, 1501)).astype(dtype) * 30 + 1000
+    for given, dim in ((x, 1), (x, None), (x.reshape(-1), 0)):
+        wide, mine = given.astype(np.float64), torch.from_numpy(given)
+        np.testing.assert_allclose(mine.var(dim), wide.var(dim, ddof=1), rtol=1e-4)
+        np.testing.assert_allclose(mine.std(dim, correction=0), wide.std(dim), rtol=1e-4)
+        every = tuple(range(given.ndim)) if dim is None else dim
+        np.testing.assert_allclose(
+            mine.logsumexp(every), np.logaddexp.reduce(wide, dim if dim is not None else None), rtol=1e-6
+        )
+    x[0, 0], x[1, 7], x[2, :], x[3, 1:] = -np.inf, np.inf, -np.inf, -np.inf
+    x[3, 0] = x[4, 3] = -np.float64(np.nan)  # which processors make of inf - inf
+    assert torch.from_numpy(x).logsumexp(1).isnan().tolist() == [False, False, False, True, True]
+    assert torch.from_numpy(x).logsumexp(1)[1:3].tolist() == [INF, -INF]
+
+
 def test_named_results():
     x = torch.tensor([[1.0, 2.0], [4.0, 3.0]], requires_grad=True)
     result = x.max(1)

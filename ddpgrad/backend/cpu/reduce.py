@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import math
+import sys
 from functools import partial
 from typing import Any
 
@@ -16,7 +17,7 @@ import numpy as np
 
 from ..layout import reduced_in_order
 from .threads import in_parts, shared
-from .vectormath import compiled_for, from_ordered, kernel, to_ordered, widened
+from .vectormath import compiled_for, exp_of_negative, from_ordered, kernel, to_ordered, widened
 
 # Below this many elements NumPy's own sum is done before a compiled one has started.
 _WORTH_IT = 4096
@@ -123,8 +124,10 @@ def var(
     """The variance over `dim` of float32 or float64, with `correction` degrees of freedom taken off."""
     if not input.ndim or not input.size or not compiled_for(input):
         return NotImplemented
-    centred = input - mean(input, dim, True)
-    total = sum(np.multiply(centred, centred, out=centred), dim, keepdim)
+    total = _of_rows(_spreads, input, dim, keepdim)
+    if total is None:
+        centred = input - mean(input, dim, True)
+        total = sum(np.multiply(centred, centred, out=centred), dim, keepdim)
     freedom = input.size // total.size - correction
     return total / freedom if freedom > 0 else NotImplemented
 
@@ -162,6 +165,12 @@ def vector_norm(x: np.ndarray, ord: float, dim: tuple[int, ...], keepdim: bool =
     return out.reshape(_shape(x.shape, dims, keepdim))
 
 
+def logsumexp(input: np.ndarray, dim: int | tuple[int, ...], keepdim: bool = False) -> np.ndarray:
+    """log(sum(exp(input))) over `dim`, where that is the last dimensions."""
+    found = _of_rows(_log_sums, input, dim, keepdim) if compiled_for(input) else None
+    return NotImplemented if found is None else found
+
+
 def amax(input: np.ndarray, dim: int | tuple[int, ...] | None = None, keepdim: bool = False) -> np.ndarray:
     """The largest element over `dim`, NaN where there is one."""
     # Without the questions that the method asks first.
@@ -187,13 +196,8 @@ def prod(
     """The product over `dim`, where that is the last dimensions."""
     if dtype is not None or input.size < _WORTH_IT or not compiled_for(input):
         return NotImplemented
-    dims = _dims(dim, input.ndim)
-    split = _split(input.shape, dims) if input.flags.c_contiguous else None
-    if split is None or split[0] != 1:
-        return NotImplemented
-    out = np.empty(split[1], input.dtype)
-    _products_of_rows(input.reshape(split[1:]), out)
-    return out.reshape(_shape(input.shape, dims, keepdim))
+    found = _of_rows(_products_of_rows, input, dim, keepdim)
+    return NotImplemented if found is None else found
 
 
 # Elements of rows whose extremes NumPy finds no later.
@@ -202,14 +206,21 @@ _LONG = 2048
 
 def _of_short_rows(input: np.ndarray, dim: Any, keepdim: bool, largest: bool) -> np.ndarray | None:
     """The extreme of rows, where they lie one after another and are short; else None."""
-    if not input.flags.c_contiguous:
+    return _of_rows(_extremes, input, dim, keepdim, _LONG, largest)
+
+
+def _of_rows(
+    loop: Any, input: np.ndarray, dim: Any, keepdim: bool, longest: int = sys.maxsize, *options: Any
+) -> np.ndarray | None:
+    """What a loop makes of each row, where many elements lie in rows, one after another; else None."""
+    if input.size < _WORTH_IT or not input.flags.c_contiguous:
         return None
     dims = _dims(dim, input.ndim)
     split = _split(input.shape, dims)
-    if split is None or split[0] != 1 or not 1 < split[2] <= _LONG:
+    if split is None or split[0] != 1 or not 1 < split[2] <= longest:
         return None
     out = np.empty(split[1], input.dtype)
-    _extremes(input.reshape(split[1:]), largest, out)
+    loop(input.reshape(split[1:]), *options, out)
     return out.reshape(_shape(input.shape, dims, keepdim))
 
 
@@ -262,6 +273,51 @@ def _extremes(x, largest, out):
             key = k if k > key else key
             nan |= value != value
         out[i] = x.dtype.type(np.nan) if nan else turn * from_ordered(key)
+
+
+@shared("x", "out")
+@kernel
+def _spreads(x, out):
+    """The sum of the squares of what is left of each row without its mean."""
+    number = out.dtype.type
+    for i in range(x.shape[0]):
+        total, spread = 0.0, 0.0
+        for start in range(0, x.shape[1], _BLOCK):
+            block, part = x[i, start : start + _BLOCK], number(0)
+            for k in range(block.size):
+                part += block[k]
+            total += part
+        mean = number(total / x.shape[1])
+        for start in range(0, x.shape[1], _BLOCK):
+            block, part = x[i, start : start + _BLOCK], number(0)
+            for k in range(block.size):
+                part += (block[k] - mean) * (block[k] - mean)
+            spread += part
+        out[i] = number(spread)
+
+
+@shared("x", "out")
+@kernel
+def _log_sums(x, out):
+    number = out.dtype.type
+    for i in range(x.shape[0]):
+        row = x[i]
+        key = to_ordered(row[0])
+        for j in range(row.size):
+            k = to_ordered(row[j])
+            key = k if k > key else key
+        top, total = from_ordered(key), 0.0
+        if not math.isfinite(top):
+            for j in range(row.size):
+                top = top if row[j] == row[j] else row[j]
+            out[i] = top
+            continue
+        for start in range(0, row.size, _BLOCK):
+            block, part = row[start : start + _BLOCK], number(0)
+            for k in range(block.size):
+                part += exp_of_negative(block[k] - top)
+            total += part
+        out[i] = top + number(math.log(total))
 
 
 @shared("x", "out")
