@@ -47,6 +47,11 @@ SEVERAL: dict[str, Callable[[Any], Any]] = {
     "bilinear": lambda x: F.interpolate(x, scale_factor=2, mode="bilinear"),
     "bicubic": lambda x: F.interpolate(x, scale_factor=2, mode="bicubic"),
     "conv_transpose2d": lambda x: F.conv_transpose2d(x, x.transpose(0, 1), x[0, 0, 0, :2]),
+    "add": lambda x: x.clone().add_(x.flip(0), alpha=0.75),
+    "addcmul": lambda x: x.addcmul(x.flip(0), x.flip(1), value=0.3),
+    "addcdiv": lambda x: x.mT.addcdiv(x.flip(0).mT, x.abs().mT),
+    "lerp": lambda x: x.lerp(x.flip(0), 0.3),
+    "lerp_": lambda x: x.clone().lerp_(x.flip(1), x.flip(2)),
     "index_add": lambda x: x[0].index_add(1, torch.arange(60) % 3, x[1].repeat(1, 12, 1)),
     "index_put": lambda x: x[0].index_put((torch.arange(60) % 3,), x[1].repeat(15, 1, 1), accumulate=True),
     "scatter_add": lambda x: x[0].scatter_add(

@@ -1,4 +1,4 @@
-"""Compiled sums with a weight for the CPU, float32 and float64, in one pass and rounded where PyTorch's vector code rounds.
+"""Compiled sums with a weight for the CPU, in one pass and rounded where PyTorch's vector code rounds.
 
 Each may write to its first array, `out`.
 """
@@ -13,12 +13,13 @@ from numba import njit
 from ..layout import beside
 from .doublemath import fused
 from .threads import shared
-from .vectormath import _INLINED, kernel
+from .vectormath import _INLINED, kernel, narrowed, widened
 
 Array = np.ndarray[Any, Any]
 
 # Below this many elements NumPy is done before a compiled kernel has started.
 _SMALL = 64
+_ONE, _HALF = np.float32(1), np.float32(0.5)
 _IN_ORDER: set[str] = set()  # of what fast arithmetic may do: nothing
 _ELEMENT: Any = {**_INLINED, "fastmath": _IN_ORDER}
 
@@ -27,17 +28,25 @@ def _prepared(arrays: list[Any], out: Array | None) -> tuple[Array, Array, list[
     """The result, it as a vector, and `arrays` as vectors beside it; None for what is left to NumPy."""
     first = arrays[0]
     dtype, shape, whole = first.dtype, first.shape, True
-    if first.size < _SMALL or dtype.char not in "fd" or not dtype.isnative:
+    if first.size < _SMALL or not dtype.isnative or (dtype.char not in "fd" and dtype.itemsize != 2):
         return None
     for x in arrays:
         if x.__class__ is not np.ndarray or x.dtype != dtype or x.shape != shape:
             return None
         whole = whole and x.flags.c_contiguous
-    if not whole:
-        return beside(dtype, *arrays) if out is None else None
-    if out is None:
-        out = np.empty(shape, dtype)
-    return out, out.reshape(-1), [x.reshape(-1) for x in arrays]
+    if whole:
+        if out is None:
+            out = np.empty(shape, dtype)
+        sink, vectors = out.reshape(-1), [x.reshape(-1) for x in arrays]
+    elif out is None:
+        out, sink, vectors = beside(dtype, *arrays)
+    else:
+        return None
+    if dtype.itemsize != 2:
+        return out, sink, vectors
+    from .half import is_half, stored  # which programs without such numbers do not load
+
+    return (out, stored(sink), [stored(x) for x in vectors]) if is_half(dtype) else None
 
 
 def _with_number(loop: Any, arrays: list[Any], number: Any, out: Array | None) -> Array:
@@ -46,7 +55,7 @@ def _with_number(loop: Any, arrays: list[Any], number: Any, out: Array | None) -
     if prepared is None or not isinstance(number, (int, float)):
         return NotImplemented
     result, sink, vectors = prepared
-    loop(*vectors, sink.dtype.type(number), sink)
+    loop(*vectors, (np.float32 if sink.itemsize == 2 else sink.dtype.type)(number), sink)
     return result
 
 
@@ -89,40 +98,40 @@ def _in_order(function: Any) -> Any:
 @_in_order
 def _scaled_sum(a, b, alpha, out):
     for i in range(out.size):
-        out[i] = fused(alpha, b[i], a[i])
+        out[i] = narrowed(fused(alpha, widened(b[i]), widened(a[i])), out)
 
 
 @shared("a", "b", "c", "out")
 @_in_order
 def _addcmul(a, b, c, value, out):
     for i in range(out.size):
-        out[i] = fused(value * b[i], c[i], a[i])
+        out[i] = narrowed(fused(value * widened(b[i]), widened(c[i]), widened(a[i])), out)
 
 
 @shared("a", "b", "c", "out")
 @_in_order
 def _addcdiv(a, b, c, value, out):
     for i in range(out.size):
-        out[i] = a[i] + value * b[i] / c[i]
+        out[i] = narrowed(widened(a[i]) + value * widened(b[i]) / widened(c[i]), out)
 
 
 @njit(**_ELEMENT)
-def _between(a, b, weight, one, half):
+def _between(a, b, weight):
     way = b - a
     near = fused(weight, way, a)
-    far = fused(-way, one - weight, b)
-    return near if abs(weight) < half else far
+    far = fused(-way, _ONE - weight, b)
+    return near if abs(weight) < _HALF else far
 
 
 @shared("a", "b", "out")
 @_in_order
 def _lerp(a, b, weight, out):
     for i in range(out.size):
-        out[i] = _between(a[i], b[i], weight, out.dtype.type(1), out.dtype.type(0.5))
+        out[i] = narrowed(_between(widened(a[i]), widened(b[i]), weight), out)
 
 
 @shared("a", "b", "weights", "out")
 @_in_order
 def _lerp_each(a, b, weights, out):
     for i in range(out.size):
-        out[i] = _between(a[i], b[i], weights[i], out.dtype.type(1), out.dtype.type(0.5))
+        out[i] = narrowed(_between(widened(a[i]), widened(b[i]), widened(weights[i])), out)

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from ...backend.registry import backend_for
 from ...core.tensor import Tensor
 from ..dispatch.declare import op
 
@@ -21,10 +22,14 @@ def _adapt(input: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
         )
     for name, tensor in (("input", input), ("target", target)):
         array = tensor._array
-        if isinstance(array, np.ndarray) and array.size and not 0 <= array.min() <= array.max() <= 1:
+        if not isinstance(array, np.ndarray) or not array.size:
+            continue
+        F = backend_for(array)
+        least, most = F.amin(array), F.amax(array)
+        if not 0 <= least <= most <= 1:
             raise RuntimeError(
-                f"binary_cross_entropy(): all elements of {name} should be between 0 and 1, got values from {array.min()} "
-                f"to {array.max()}; for scores of any size use binary_cross_entropy_with_logits"
+                f"binary_cross_entropy(): all elements of {name} should be between 0 and 1, got values from {least} "
+                f"to {most}; for scores of any size use binary_cross_entropy_with_logits"
             )
     return input, target
 
