@@ -101,6 +101,14 @@ def test_from_python_and_off_again(tmp_path: Path):
     assert (tmp_path / "timeline-0.jsonl").read_bytes() == before
 
 
+def test_a_recording_that_was_deleted_meanwhile_is_said_to_be_lost(tmp_path: Path):
+    with (
+        pytest.warns(RuntimeWarning, match=r"the recording of rank 0 is lost: .*deleted"),
+        recorder.recording(tmp_path),
+    ):
+        (tmp_path / "timeline-0.jsonl").unlink()
+
+
 def test_nothing_was_recorded(tmp_path: Path):
     done = subprocess.run(
         [sys.executable, "-m", "ddpgrad.launcher", "trace", str(tmp_path)],

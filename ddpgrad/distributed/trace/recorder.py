@@ -18,6 +18,7 @@ import json
 import os
 import statistics
 import threading
+import warnings
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -115,6 +116,9 @@ class _Recording(spans.Recorder):
     def close(self) -> None:
         self.write()
         if os.getpid() == self._pid:
+            if os.fstat(self._file.fileno()).st_nlink == 0:
+                lost = f"the recording of rank {self._first_rank} is lost: its file in {self.folder} was deleted meanwhile"
+                warnings.warn(lost, RuntimeWarning, stacklevel=2)
             self._file.close()
 
 
