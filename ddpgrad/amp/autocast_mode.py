@@ -154,7 +154,7 @@ def set_autocast_cache_enabled(enabled: bool) -> None:
 
 def clear_autocast_cache() -> None:
     """Forget the casts of parameters."""
-    state.cache.clear()
+    state.forget()
 
 
 def autocast_increment_nesting() -> int:

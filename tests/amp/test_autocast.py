@@ -203,3 +203,40 @@ def test_autocast_on_a_gpu(device: str) -> None:
         assert torch.cat([a, a.half()]).dtype is F32
         with pytest.raises(RuntimeError, match="unsafe to autocast"):
             nn.functional.binary_cross_entropy(a / 2, a)
+
+
+@pytest.mark.gpu
+def test_a_gpu_casts_what_a_region_needs_at_once_and_rounds_no_gradient_of_a_parameter(device: str) -> None:
+    if device == "cpu":
+        pytest.skip("a CPU casts one parameter after the other, as PyTorch does")
+    layers = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2)).to(device)
+    x = torch.tensor([[1.0, 0.0], [2.0**-10, 0.0]], device=device)
+
+    def run(layers: Any) -> Any:
+        layers.zero_grad()
+        with torch.autocast("cuda", BF16):
+            out = layers[0](x)
+            layers[1](x).sum().backward()
+        out.sum().backward()
+        return out
+
+    first = run(layers)
+    for layer in layers:  # 1 + 2**-10 is none of bfloat16
+        assert (
+            layer.weight.grad.tolist() == [[1 + 2.0**-10, 0.0]] * 2 and layer.bias.grad.tolist() == [2.0] * 2
+        )
+    assert torch.equal(run(layers), first)
+    with torch.no_grad():
+        layers[0].weight += 1
+    assert not torch.equal(run(layers), first)
+    with torch.autocast("cuda", BF16):
+        layers[0](x)  # this casts the second layer's, too
+        with torch.no_grad():
+            layers[1].bias.fill_(3)
+            layers[0].bias.zero_()
+        assert layers[1](0 * x).tolist() == [[3.0] * 2] * 2 and layers[0](0 * x).tolist() == [[0.0] * 2] * 2
+        (slope,) = torch.autograd.grad(layers[0](x).square().sum(), layers[0].weight, create_graph=True)
+        (second,) = torch.autograd.grad(slope.sum(), layers[0].weight)
+    assert slope.dtype is second.dtype is F32 and second[0, 0].item() == pytest.approx(2.0, abs=0.01)
+    del layers, layer, first, slope, second
+    assert all(weak() is None for group in state.together.values() for weak in group)

@@ -18,7 +18,10 @@ _FAMILIES = (
     "activation", "attention", "conv", "dropout", "loss", "norm", "optimizer", "philox", "reduce", "scatter",
 )  # fmt: skip
 # Those that have functions for other modules as well.
-_MIXED_FAMILIES = {"half": ("by_a_number",), "matmul": ("linear", "matmul")}
+_MIXED_FAMILIES = {
+    "half": ("by_a_number", "cast_together"),
+    "matmul": ("linear", "matmul", "weight_gradient"),
+}
 
 _devices: dict[int, Device] = {}
 

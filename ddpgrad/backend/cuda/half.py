@@ -7,12 +7,16 @@ no longer fits the other operands. `install` gives its arrays operators that kee
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import cupy  # pyright: ignore[reportMissingImports]
+import numpy as np
 
 from ..dtype import NARROW
+from .segments import INPUTS, PLACE, tables_of
+from .source import elementwise
 
 Array = Any
 
@@ -45,6 +49,34 @@ def by_a_number(name: str, input: Any, other: Any) -> Array:
     if array.dtype not in NARROW or isinstance(number, complex):
         return NotImplemented
     return _kernel(name, number_first)(array, number)
+
+
+def cast_together(arrays: Sequence[Array], dtype: np.dtype[Any]) -> list[Array]:
+    """Casts of arrays of one type to 16 bits, by one launch into one block of memory, where they are contiguous."""
+    listed = [x for x in arrays if x.size and x.flags.c_contiguous]
+    if len(listed) < 2:
+        return [x.astype(dtype) for x in arrays]
+    sizes = [-(-x.size // _APART) * _APART for x in listed]
+    begins = [0, *itertools.accumulate(sizes)]
+    block = cupy.empty(begins[-1], dtype)
+    rows = [[x.size, x.data.ptr, begin] for x, begin in zip(listed, begins, strict=False)]
+    _cast_rows(*tables_of(rows), listed[0], block)
+    casts = iter(
+        [block[begin : begin + x.size].reshape(x.shape) for x, begin in zip(listed, begins, strict=False)]
+    )
+    return [next(casts) if x.size and x.flags.c_contiguous else x.astype(dtype) for x in arrays]
+
+
+_APART = 128  # elements: what begins here lies as well for cuBLAS as memory of its own
+
+_cast_rows = elementwise(
+    f"{INPUTS}, raw S like",
+    "raw T out",
+    f"""{PLACE}
+    out[row[3] + place] = (T)((const S*)row[2])[place];
+    """,
+    "cast_rows",
+)
 
 
 def install() -> None:

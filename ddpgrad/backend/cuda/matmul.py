@@ -59,23 +59,39 @@ def linear(input: Array, weight: Array, bias: Array | None = None) -> Array:
     return out.reshape(*input.shape[:-1], len(weight))
 
 
-def product(a: Array, b: Array, dtype: Any = None, onto: Array | None = None) -> Array:
+def weight_gradient(g: Array, input: Array, target: Any) -> Array:
+    """g (M, N) transposed @ input (M, K), in the type of `target`, the node it goes to, and in the memory that it has for it."""
+    if g.dtype not in _TYPES or input.dtype != g.dtype:
+        return NotImplemented
+    wider = g.dtype.itemsize == 2 and target.dtype == np.float32
+    memory = target.memory()
+    if memory is not None and (
+        memory.__class__ is not cupy.ndarray or not (wider or memory.dtype == g.dtype)
+    ):
+        memory = None
+    return product(g.T, input, target.dtype if wider else None, into=memory)
+
+
+def product(
+    a: Array, b: Array, dtype: Any = None, onto: Array | None = None, into: Array | None = None
+) -> Array:
     """`a` (..., n, k) @ `b` (..., k, m) of one floating-point type as a C-contiguous array.
 
     dtype: the result's type, by default that of the operands; float32 for half types keeps what
-    the accumulation had. onto: such an array, which the product is added to, in place of a new one.
+    the accumulation had. onto, into: such an array, which the product is added to, or put into, in place of a new one.
     """
     if onto is not None:
         dtype = onto.dtype
     dtype = a.dtype if dtype is None else np.dtype(dtype)
     (n, k), m = a.shape[-2:], b.shape[-1]
-    if a.ndim > 2 and b.ndim == 2 and a.flags.c_contiguous:
+    if a.ndim > 2 and b.ndim == 2 and a.flags.c_contiguous and into is None:
         # One large product instead of a stack of small ones.
         rows = math.prod(a.shape[:-1])
         flat = product(a.reshape(rows, k), b, dtype, None if onto is None else onto.reshape(rows, m))
         return flat.reshape(*a.shape[:-1], m)
     lead = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
-    out = cupy.empty((*lead, n, m), dtype) if onto is None else onto
+    out = next((x for x in (onto, into) if x is not None), None)
+    out = cupy.empty((*lead, n, m), dtype) if out is None else out
     if k == 0 and onto is None:
         out.fill(0)
     if k == 0 or out.size == 0:

@@ -12,6 +12,7 @@ from typing import Any
 import cupy  # pyright: ignore[reportMissingImports]
 import numpy as np
 
+from ..dtype import numpy_of
 from .source import accumulator, computes
 from .tensor_cores import TYPES
 
@@ -23,7 +24,7 @@ _TYPES = {np.dtype(np.float32): "float", np.dtype(np.float64): "double", **TYPES
 
 _CODE = rf"""
 extern "C" __global__ void __launch_bounds__({32 * _LINES}) ddpgrad_column_sums(
-    const T* x, T* out, volatile A* parts, unsigned* ended, long long rows, long long columns, long long height) {{
+    const T* x, U* out, volatile A* parts, unsigned* ended, long long rows, long long columns, long long height) {{
   __shared__ A sums[{_LINES}][32];
   __shared__ bool last;
   const int lane = threadIdx.x % 32, line = threadIdx.x / 32;
@@ -50,32 +51,33 @@ extern "C" __global__ void __launch_bounds__({32 * _LINES}) ddpgrad_column_sums(
   __syncthreads();
   if (line == 0 && there) {{
     for (int n = 1; n < {_LINES}; n++) total += sums[n][lane];
-    out[column] = (T)total;
+    out[column] = (U)total;
   }}
 }}
 """
 
 
-def _made(dtype: np.dtype[Any]) -> Any:
+def _made(dtype: np.dtype[Any], result: np.dtype[Any]) -> Any:
     lines = ["#include <cuda_fp16.h>", "#include <cuda_bf16.h>"] if dtype.itemsize == 2 else []
-    lines += [f"typedef {_TYPES[dtype]} T;", f"typedef {_TYPES[accumulator(dtype)]} A;", _CODE]
+    types = {"T": dtype, "U": result, "A": accumulator(dtype)}
+    lines += [*(f"typedef {_TYPES[kind]} {name};" for name, kind in types.items()), _CODE]
     return cupy.RawKernel("\n".join(lines), "ddpgrad_column_sums")
 
 
-_kernels = {dtype: _made(dtype) for dtype in _TYPES}
+# By the types of operand and result: the latter's own, or what 16 bits are added up in.
+_kernels = {
+    (dtype, result): _made(dtype, result) for dtype in _TYPES for result in {dtype, accumulator(dtype)}
+}
 
 
 def sum(
     input: Array, dim: int | tuple[int, ...] | None = None, keepdim: bool = False, dtype: Any = None
 ) -> Array:
-    """The sum of contiguous floats over their first dimensions, in their type; `NotImplemented` for others."""
-    if (
-        dim is None
-        or dtype is not None
-        or input.ndim < 2
-        or not input.flags.c_contiguous
-        or not computes(input)
-    ):
+    """The sum of contiguous floats over their first dimensions; `NotImplemented` for others, and for results of other types."""
+    if dim is None or input.ndim < 2 or not input.flags.c_contiguous or not computes(input):
+        return NotImplemented
+    kernel = _kernels.get((input.dtype, input.dtype if dtype is None else np.dtype(numpy_of(dtype))))
+    if kernel is None:
         return NotImplemented
     dims = sorted(d + input.ndim if d < 0 else d for d in ((dim,) if isinstance(dim, int) else dim))
     lead = len(dims)
@@ -87,8 +89,9 @@ def sum(
     height = max(4 * _LINES, -(-rows * across // _BLOCKS))
     down = -(-rows // height)
     parts = cupy.empty((down, columns), accumulator(input.dtype))
-    out = cupy.empty((1,) * lead + kept if keepdim else kept, input.dtype)
+    result = input.dtype if dtype is None else numpy_of(dtype)
+    out = cupy.empty((1,) * lead + kept if keepdim else kept, result)
     ended = cupy.zeros(across, np.uint32)
     arguments = (input, out, parts, ended, *map(np.int64, (rows, columns, height)))
-    _kernels[input.dtype]((across, down), (32 * _LINES,), arguments)
+    kernel((across, down), (32 * _LINES,), arguments)
     return out

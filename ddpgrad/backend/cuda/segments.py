@@ -45,7 +45,12 @@ def tables(targets: Sequence[Sequence[Array]], lanes: int = CHUNK) -> tuple[Arra
 
     lanes: threads for a chunk.
     """
-    rows = np.array([[0, target[0].size, *[a.data.ptr for a in target]] for target in targets], np.int64)
+    return tables_of([[target[0].size, *[a.data.ptr for a in target]] for target in targets], lanes)
+
+
+def tables_of(listed: Sequence[Sequence[int]], lanes: int = CHUNK) -> tuple[Array, Array, int]:
+    """As `tables`, of a length and the numbers, such as addresses, that a kernel finds from `row[2]` on."""
+    rows = np.array([[0, *numbers] for numbers in listed], np.int64)
     chunks, width = -(-rows[:, 1] // CHUNK), rows.shape[1]
     rows[:, 0] = np.cumsum(chunks) - chunks
     where = here()

@@ -9,14 +9,19 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
+from weakref import ref
 
+import numpy as np
+
+from ...autograd.accumulate import edge_of, tensor_at
 from ...autograd.grad_mode import mode
 from ...autograd.passes import carried
 from ...backend.device import capture_forgets
 from ...backend.dtype import DType, bfloat16, float16, float32, float64, promote_types
-from ...backend.registry import backend_for
-from ...core.tensor import Tensor
+from ...backend.registry import backend_for, backend_of
+from ...core.dispatching import telling
+from ...core.tensor import Tensor, wrap
 from .autocast_lists import BANNED, FLOAT32, LISTED, LOWER, PROMOTED
 from .vocabulary import VOCABULARY
 
@@ -24,15 +29,53 @@ casting: list[_State] = []
 """Empty unless some thread is within autocast: what listed ops ask first, so that autocast costs nothing without."""
 
 
+_FLOAT32 = np.dtype(np.float32)
+
+
+class _Cast(NamedTuple):
+    """A cast of a parameter, and what that was then."""
+
+    result: Tensor
+    version: int
+    array: Any
+    parameter: Tensor
+
+    def holds(self) -> bool:
+        """Whether the parameter is as it was."""
+        return self.version == self.parameter._version and self.array is self.parameter._array
+
+
 class _State(threading.local):
-    """enabled, dtypes: by device type. cache: casts of parameters, kept until the outermost autocast ends."""
+    """enabled, dtypes: by device type. cache: casts of parameters, kept until the outermost autocast ends.
+
+    ahead: casts on a GPU that nobody has asked for yet. together: what was cast in a region, by its first parameter and
+    dtype, to be cast by one launch when a region begins with that again.
+    """
 
     def __init__(self) -> None:
         self.enabled: dict[str, bool] = {}
         self.dtypes: dict[str, DType] = {"cpu": bfloat16, "cuda": float16}
         self.cache_enabled = True
-        self.cache: dict[Any, tuple[Tensor, int, Any, Tensor]] = {}
+        self.cache: dict[Any, _Cast] = {}
+        self.ahead: dict[Any, _Cast] = {}
+        self.together: dict[Any, list[ref[Tensor]]] = {}
         self.nesting = 0
+
+    def forget(self) -> None:
+        """Drop the casts of parameters: the outermost autocast has ended."""
+        groups: dict[DType, list[Tensor]] = {}
+        for (_, dtype, _), cast in self.cache.items():
+            if backend_for(cast.array).kind == "cuda":
+                groups.setdefault(dtype, []).append(cast.parameter)
+        for dtype, (first, *others) in groups.items():
+            key = id(first), dtype
+            gone = functools.partial(self._gone, key)
+            self.together[key] = [ref(first, gone), *map(ref, others)]
+        self.cache.clear()
+        self.ahead.clear()
+
+    def _gone(self, key: Any, _: Any) -> None:
+        self.together.pop(key, None)
 
     def enable(self, device_type: str, enabled: bool) -> None:
         if enabled is self.enabled.get(device_type, False):
@@ -45,7 +88,7 @@ class _State(threading.local):
 
 
 state = _State()
-capture_forgets.append(lambda: state.cache.clear())
+capture_forgets.append(lambda: state.forget())
 carried.append(state)
 
 
@@ -145,15 +188,60 @@ def _cast(t: Tensor, device: str, dtype: DType) -> Tensor:
     """`t` in `dtype`, if autocast may cast it; a parameter's cast is kept, and made anew when it has changed."""
     if t.dtype is dtype or not _eligible(t, device):
         return t
-    keep = state.cache_enabled and t._requires_grad and t.is_leaf and t.dtype is float32 and t._view is None
-    if not keep:
+    if not state.cache_enabled or not _is_kept(t):
         return _converted(t, dtype)
     # A cast that was not recorded is of no use where gradients are wanted.
     key = (id(t), dtype, mode.enabled)
     known = state.cache.get(key)
-    if known is None or known[1] != t._version or known[2] is not t._array:
-        known = state.cache[key] = (_converted(t, dtype), t._version, t._array, t)
-    return known[0]
+    if known is None or not known.holds():
+        known = state.cache[key] = _cast_anew(t, dtype, key)
+    return known.result
+
+
+def _cast_anew(t: Tensor, dtype: DType, key: Any) -> _Cast:
+    backend = backend_for(t._array)
+    plain = backend.kind == "cuda" and backend is backend_of("cuda") and not telling
+    if not plain or not _takes_float32(t):
+        return _Cast(_converted(t, dtype), t._version, t._array, t)
+    known = state.ahead.pop(key, None)
+    if known is None or not known.holds():
+        parameters = [t, *_wanted_with(t, dtype)]
+        arrays = backend.cast_together([p._array for p in parameters], dtype.numpy)
+        for p, array in zip(parameters, arrays, strict=True):
+            # Its gradients go where the parameter's go, and are rounded on no way there.
+            result = tensor_at(array, edge_of(p)) if mode.enabled else wrap(array)
+            state.ahead[id(p), dtype, mode.enabled] = _Cast(result, p._version, p._array, p)
+        known = state.ahead.pop(key)
+    return known
+
+
+def _wanted_with(first: Tensor, dtype: DType) -> list[Tensor]:
+    """The parameters that were cast where `first` was, as far as they have no cast."""
+    group = state.together.get((id(first), dtype))
+    if group is None:  # within one long region: what has changed since it was cast
+        known = [cast.parameter for (_, kind, _), cast in state.cache.items() if kind is dtype]
+    else:
+        known = [p for weak in group if (p := weak()) is not None]
+    own = first._array
+    device = backend_for(own).device_of
+    return [
+        p for p in known
+        if p is not first and p._array.__class__ is own.__class__ and p._array.dtype is own.dtype
+        and device(p._array) is device(own) and _is_kept(p)
+        and not ((cast := state.cache.get((id(p), dtype, mode.enabled))) and cast.holds())
+        and _takes_float32(p)
+    ]  # fmt: skip
+
+
+def _takes_float32(t: Tensor) -> bool:
+    """Whether a gradient of `t`, if there is to be one, arrives in its own type."""
+    node = edge_of(t)[0]
+    return not mode.enabled or (node is not None and node.dtype is _FLOAT32)
+
+
+def _is_kept(t: Tensor) -> bool:
+    """Whether a cast of `t` is kept: it is a parameter."""
+    return bool(t._requires_grad and t.is_leaf and t.dtype is float32 and t._view is None)
 
 
 def _converted(t: Tensor, dtype: DType) -> Tensor:

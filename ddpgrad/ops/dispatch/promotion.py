@@ -9,7 +9,7 @@ import numpy as np
 
 from ...backend import dtype as dtypes
 from ...backend.layout import in_own_order
-from ...backend.registry import backend_for, constant_on
+from ...backend.registry import backend_for, backend_of, constant_on
 from ...core.modes import recorders
 from ...core.tensor import Tensor, wrap
 from .explain import different_devices, require_tensors
@@ -34,6 +34,20 @@ def _changes_int64(value: Any) -> bool:
 
 _FACTORS = frozenset((*DIGITS_KEPT, "div_floor", "div_trunc"))
 """Ops of two tensors that take one number beside 16-bit floats in float32."""
+
+_CAST_ON_GPU = frozenset(("add", "sub"))
+"""Ops whose kernels on a GPU read 16-bit floats beside float32 as they are, and whose rules keep none of them."""
+
+
+def _is_half_on_gpu(value: Any) -> bool:
+    array = value._array if isinstance(value, Tensor) else None
+    return (
+        array is not None
+        and array.dtype in dtypes.NARROW
+        and backend_for(array).kind == "cuda"
+        and backend_for(array) is backend_of("cuda")
+    )
+
 
 _OF_NUMBERS = frozenset(("add", "sub", "mul", "div", "floor_divide", "div_floor", "div_trunc"))
 """Ops that may be given Python numbers only."""
@@ -129,7 +143,11 @@ def promote(op: Op, given: Sequence[Any], raw: list[Any]) -> dtypes.DType:
         raise NotImplementedError(
             f"{op.name}(): not implemented for '{dtype.scalar_type}': complex numbers have no order"
         )
-    converted = [_convert(value, dtype) for value in values]
+    kernel_casts = dtype is dtypes.float32 and op.name in _CAST_ON_GPU and not op.sequence
+    converted = [
+        value._array if kernel_casts and _is_half_on_gpu(value) else _convert(value, dtype)
+        for value in values
+    ]
     if op.sequence:
         raw[0] = converted
         return dtype

@@ -133,7 +133,12 @@ def _linear_rule(F: Any, g: Any, targets: Any, input: Any, weight: Any) -> tuple
         if rows is not g:
             input = F.reshape(input, (rows.shape[0], input.shape[-1]))
         grad_weight = F.weight_gradient(rows, input, to_weight)
-    return grad_input, grad_weight, None if to_bias is None else F.sum(rows, lead)
+    if to_bias is None:
+        return grad_input, grad_weight, None
+    if rows.dtype is not to_bias.dtype and rows.dtype.itemsize == 2 and to_bias.dtype == np.float32:
+        # The parameter behind a cast: it gets what was added up, before that is rounded.
+        return grad_input, grad_weight, F.sum(rows, lead, False, to_bias.dtype)
+    return grad_input, grad_weight, F.sum(rows, lead)
 
 
 def _check_no_matrix(a: Any, w: Any, bias: Tensor | None) -> None:
