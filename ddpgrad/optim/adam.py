@@ -32,6 +32,11 @@ def amsgrad(
     return param - lr * mean / (F.sqrt(highest) * correction + eps), mean, square, highest
 
 
+def corrections(F: Any, step: Any, lr: Any, beta1: Any, beta2: Any) -> tuple[Any, Any]:
+    """The rate of a step, and what the root of the mean square is multiplied by: both means began at 0."""
+    return lr / (1 - beta1**step), (1 - beta2**step) ** -0.5
+
+
 class Adam(Elementwise):
     """Steps of size about `lr`, scaled by running means of the gradient and its square.
 
@@ -78,11 +83,10 @@ class Adam(Elementwise):
         return (*names, "max_exp_avg_sq") if group["amsgrad"] else names
 
     def _update(self, group: Mapping[str, Any], run: Run, skip: Any) -> Update:
-        step = run.next_step(skip)
         lr, decay = group["lr"], group["weight_decay"]
         beta1, beta2 = group["betas"]
-        correction = (1 - beta2**step) ** -0.5
-        numbers = (lr / (1 - beta1**step), 1 - beta1, beta2, 1 - beta2, correction, group["eps"])
+        rate, correction = run.numbers_of_step(corrections, skip, lr, beta1, beta2)
+        numbers = (rate, 1 - beta1, beta2, 1 - beta2, correction, group["eps"])
         rule = amsgrad if group["amsgrad"] else adam
         if group["decoupled_weight_decay"]:
             return Update(rule, numbers, shrink=1 - lr * decay)

@@ -71,6 +71,17 @@ class Run:
         steps += 1 if skip is None else 1 - skip
         return self.scalar(STEP)
 
+    def numbers_of_step(self, rule: Rule, skip: Array, *given: Any) -> tuple[Any, ...]:
+        """Count this update, unless `skip`; what rule(F, its number, *given) makes of that, by one kernel on a GPU."""
+        step = self.scalars[STEP]
+        step += 1 if skip is None else 1 - skip
+        if (
+            not any(isinstance(x, Tensor) for x in (step, *given))
+            and (on := backend_for(step)).kind == "cuda"
+        ):
+            return on.numbers_of_step(rule, step, given)
+        return rule(self.backend, self.scalar(STEP), *given)
+
     def scalar(self, name: str) -> Any:
         """The value of a scalar: a number, or a 0-d float64 array on the device."""
         values = self.scalars[name]

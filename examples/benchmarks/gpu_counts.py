@@ -22,7 +22,7 @@ JOBS: dict[str, Callable[[], models.Job]] = {
     "MLP": lambda: models.mlp(torch, 64, 96, 16),
     "CNN": lambda: models.mnist_cnn(torch, 8, 4, 0.3, 16),
     "GPT, 2 layers": lambda: models.gpt(torch, 2, 32, 2, 16, 4),
-    "GPT, 12 layers": lambda: models.gpt(torch, 12, 48, 12, 16, 4),
+    "GPT, 12 layers": lambda: models.gpt(torch, 12, 48, 3, 16, 4),
 }
 PARTS = ("forward", "backward", "clip", "optimizer")
 COLUMNS = (

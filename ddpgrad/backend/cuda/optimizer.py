@@ -42,6 +42,42 @@ def update_(
     return None
 
 
+def numbers_of_step(rule: Callable[..., Any], steps: Array, given: Sequence[Any]) -> tuple[Array, ...]:
+    """What `rule` makes of the first of `steps` and some numbers, as 0-d float64 arrays, in one launch."""
+    return _numbers(rule, len(given))(steps[0], *given)
+
+
+@functools.cache
+def _numbers(rule: Callable[..., Any], count: int) -> Any:
+    names = [f"n{i}" for i in range(count)]
+    statements, results = tracing.traced_rule(rule, ["step", *names])
+    outputs = [f"out{i}" for i in range(len(results))]
+    body = ["typedef double A;", "const double step = count;", *statements]
+    body += [f"{out} = {value};" for out, value in zip(outputs, results, strict=True)]
+    return cupy.ElementwiseKernel(
+        ", ".join(["T count", *(f"float64 {name}" for name in names)]),
+        ", ".join(f"float64 {out}" for out in outputs),
+        "\n".join(body),
+        f"ddpgrad_{rule.__name__}",
+        preamble=tracing.FUNCTIONS,
+    )
+
+
+def root_of_squares(arrays: Sequence[Array], dtype: Any) -> Array:
+    """The root of the sum of the squares of all elements, in `dtype`, in two launches."""
+    return root_of_sum(squares(arrays), dtype) if _listed(arrays) else NotImplemented
+
+
+def root_of_sum(sums: Array, dtype: Any) -> Array:
+    """The root of the sum of `squares`, in `dtype`."""
+    return _root(sums, cupy.empty((), dtype))
+
+
+_root = cupy.ReductionKernel(
+    "float64 x", "R out", "x", "a + b", "out = (R)sqrt(a)", "0", "ddpgrad_root_of_sum"
+)
+
+
 def sums_of_squares(arrays: Sequence[Array]) -> Array:
     """The sum of the squares of all elements, as a 0-d float64 array; added in an order that the shapes decide."""
     return squares(arrays).sum() if _listed(arrays) else NotImplemented

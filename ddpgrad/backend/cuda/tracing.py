@@ -51,6 +51,12 @@ class Symbol:
     def __neg__(self) -> Symbol:
         return self.trace.let(f"-{self.name}")
 
+    def __pow__(self, other: Any) -> Symbol:
+        return self.trace.let(f"pow({self.name}, {text(other)})")
+
+    def __rpow__(self, other: Any) -> Symbol:
+        return self.trace.let(f"pow({text(other)}, {self.name})")
+
 
 def text(value: Any) -> str:
     """A symbol's name, or a number as C++."""
@@ -78,9 +84,14 @@ for _name, _sign in (("lt", "<"), ("le", "<="), ("gt", ">"), ("ge", ">=")):
 def traced(
     rule: Callable[..., Any], param: str, grad: str, states: Sequence[str], numbers: Sequence[str]
 ) -> tuple[list[str], list[str]]:
+    """The statements of an update's rule on variables of these names, and the names of its results."""
+    return traced_rule(rule, (param, grad, *states, *numbers))
+
+
+def traced_rule(rule: Callable[..., Any], names: Sequence[str]) -> tuple[list[str], list[str]]:
     """The statements of a rule on variables of these names, and the names of its results."""
     trace = Trace()
-    symbols = [Symbol(trace, name) for name in (param, grad, *states, *numbers)]
+    symbols = [Symbol(trace, name) for name in names]
     out = rule(trace, *symbols)
     results = out if isinstance(out, tuple) else (out,)
     return trace.statements, [text(result) for result in results]

@@ -26,6 +26,23 @@ _TOGETHER = 1 << 22
 
 def sums_of_squares(F: Backend, arrays: Sequence[ShardArray]) -> Any:
     """The sum of those of the tensors that `arrays` are rows of, as `F.sums_of_squares` adds them up. Collective."""
+    found, chunks = _all_squares(F, arrays)
+    return found.sum() if chunks else _in_order(found)
+
+
+def root_of_squares(F: Backend, arrays: Sequence[ShardArray], dtype: Any) -> Any:
+    """The root of that sum, as `F.root_of_squares` takes it. Collective."""
+    found, chunks = _all_squares(F, arrays)
+    return F.root_of_sum(found, dtype) if chunks else F.asarray(_in_order(found) ** 0.5, dtype)
+
+
+def _in_order(found: Any) -> Any:
+    """The sum of an array, added up as one rank does."""
+    return sum(found.tolist(), 0.0) if isinstance(found, np.ndarray) else sum(list(found), 0.0)
+
+
+def _all_squares(F: Backend, arrays: Sequence[ShardArray]) -> tuple[Any, bool]:
+    """The squares of all the tensors, added up by tensor or, if the second is True, by chunk."""
     first, dtypes = arrays[0].array, {x.dtype for x in arrays}
     sizes = [prod(_layout(x).shape) for x in arrays]
     # Numbers that the sum of one tensor consists of. Where it is not a single one, all are added up at once.
@@ -54,10 +71,7 @@ def sums_of_squares(F: Backend, arrays: Sequence[ShardArray]) -> Any:
                 together, size = [], 0
         all_reduce(communicator, mine, "sum", "squares of gradients")  # of zeros and one number each
         found += mine
-    if counts is not None:
-        return found.sum()
-    # In their order, as one rank adds them.
-    return sum(found.tolist(), 0.0) if isinstance(found, np.ndarray) else sum(list(found), 0.0)
+    return found, counts is not None
 
 
 def _zeros(like: Any, n: int) -> Any:

@@ -189,6 +189,7 @@ class ShardArray(Withheld):
             "clip_": lambda arrays, *args: _unless_empty(F.clip_, arrays, *args),
             "contiguous": lambda x: x if x.flags.c_contiguous else placed(F.contiguous(x.array), x.layout),
             "new_zeros": functools.partial(_new_zeros, F),
+            "root_of_squares": functools.partial(norms.root_of_squares, F),
             "sum_of_squares": lambda x: norms.sums_of_squares(F, [x]),
             "sums_of_squares": functools.partial(norms.sums_of_squares, F),
             "scale_": lambda x, factor: F.scale_(x.array, factor),

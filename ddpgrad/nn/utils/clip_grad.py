@@ -71,16 +71,18 @@ def _euclidean(parts: list[Tensor]) -> Tensor:
     arrays = [stored(part._array, coalesce=True) for part in parts]
     first = arrays[0]
     backend, device = backend_for(first), parts[0].device
+    kind = reduce(promote_types, {part.dtype.to_real() for part in parts}).numpy
     total: Any = None
-    for where, together in alike(arrays):
+    groups = list(alike(arrays))
+    for where, together in groups:
         reals = [a.reshape(-1).view(a.real.dtype) if a.dtype.kind == "c" else a for a in together]
+        if len(groups) == 1 and where == device:
+            return wrap(backend.root_of_squares(reals, kind))
         part = backend_for(together[0]).sums_of_squares(reals)
         if where != device:
             part = to_device(backend_for(part).asarray(part), device)
         total = part if total is None else total + part
-    root = total**0.5
-    kind = reduce(promote_types, {part.dtype.to_real() for part in parts})
-    return wrap(backend.asarray(root, kind.numpy))
+    return wrap(backend.asarray(total**0.5, kind))
 
 
 @no_grad()

@@ -79,10 +79,15 @@ def sums_of_squares(F: Any, arrays: Sequence[Any]) -> Any:
     return total
 
 
+def root_of_squares(F: Any, arrays: Sequence[Any], dtype: Any) -> Any:
+    """The root of `sums_of_squares`, 0-d and in `dtype`."""
+    return F.asarray(F.sums_of_squares(arrays) ** 0.5, dtype)
+
+
 def counts_of_squares(F: Any, like: Any, sizes: Sequence[int]) -> list[int] | None:
     """How many numbers `F.squares` gives for each of some arrays of the type and place of `like`, by their sizes.
 
-    `sums_of_squares` of such arrays is the sum of all these numbers, by `.sum()`. None: it adds one number for each array.
+    `sums_of_squares` of such arrays is the sum of all these numbers, by `.sum()`, and `root_of_squares` their `F.root_of_sum`. None: it adds one number for each array.
     """
     return None
 
@@ -110,5 +115,14 @@ def unscale_(F: Any, arrays: Sequence[Any], factor: Any) -> Any:
     return bad
 
 
-for _body in (update_, sum_of_squares, sums_of_squares, counts_of_squares, scale_, clip_, unscale_):
+for _body in (
+    update_,
+    sum_of_squares,
+    sums_of_squares,
+    root_of_squares,
+    counts_of_squares,
+    scale_,
+    clip_,
+    unscale_,
+):
     register_body(_body.__name__, _body)
