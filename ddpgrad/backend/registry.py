@@ -281,5 +281,7 @@ def to_device(array: Any, device: Device) -> Any:
         return array
     if source is not _by_kind.get(source.kind):  # of its own class, which consists of others
         return source.move(array, device, source.device_of(array))
+    if source.kind == device.type == "cuda":
+        return source.to_other_gpu(array, device)
     host = array if source.kind == "cpu" or device.type == "meta" else source.to_host(array)
     return host if device.type == "cpu" else backend_of(device.type).from_host(host, device)

@@ -47,6 +47,11 @@ class Stream:
         """A `with` block in which the stream's GPU is CuPy's: that says which GPU's default stream is meant."""
         return library.cupy_and_count()[0].cuda.Device(self.device_index)
 
+    def _use(self) -> None:
+        """Make it the current stream of its GPU, which is the current one."""
+        self._stream.use()
+        library.wait_for_copies(self.device_index, self._stream)
+
     def synchronize(self) -> None:
         """Wait until all that was given to this stream is done."""
         with self._on_its_gpu():
@@ -77,13 +82,13 @@ class Stream:
         before = current_device()
         set_device(self.device_index)
         _entered.outer.append((before, current_stream()))
-        self._stream.use()
+        self._use()
         return self
 
     def __exit__(self, *exc: Any) -> None:
         before, stream = _entered.outer.pop()
         with self._on_its_gpu():
-            stream._stream.use()
+            stream._use()
         set_device(before)
 
     def __eq__(self, other: object) -> bool:
@@ -188,6 +193,7 @@ class _Lent:
 
 
 _lent: dict[int, _Lent] = {}
+_one_at_a_time = threading.RLock()
 
 
 def lend(array: Any, stream: Stream) -> None:
@@ -195,20 +201,22 @@ def lend(array: Any, stream: Stream) -> None:
 
     CuPy's pool gives it to the stream that it was allocated for, which waits for no other one.
     """
-    take_back()
-    memory = array.data.mem
-    _lent.setdefault(id(memory), _Lent(memory)).streams.add(stream)
+    with _one_at_a_time:
+        take_back()
+        memory = array.data.mem
+        _lent.setdefault(id(memory), _Lent(memory)).streams.add(stream)
 
 
 def take_back() -> None:
     """Free what was lent to streams and is used no more."""
     if capturing.now is not None:  # when nothing is done, and no event may be asked for
         return
-    for key, lent in list(_lent.items()):
-        if lent.events is None and sys.getrefcount(lent.memory) <= 2:  # its own, and that of the question
-            lent.events = [stream.record_event() for stream in lent.streams]
-        if lent.events is not None and all(event.query() for event in lent.events):
-            del _lent[key]
+    with _one_at_a_time:
+        for key, lent in list(_lent.items()):
+            if lent.events is None and sys.getrefcount(lent.memory) <= 2:  # its own, and that of the question
+                lent.events = [stream.record_event() for stream in lent.streams]
+            if lent.events is not None and all(event.query() for event in lent.events):
+                del _lent[key]
 
 
 class StreamContext:
@@ -235,7 +243,7 @@ def set_stream(stream: Stream | None) -> None:
     """Make `stream`, and its GPU, this thread's current one from now on; None changes nothing."""
     if stream is not None:
         set_device(stream.device_index)
-        stream._stream.use()
+        stream._use()
 
 
 __all__ = ["Event", "Stream", "StreamContext", "current_stream", "default_stream", "set_stream", "stream"]

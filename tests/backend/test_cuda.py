@@ -18,15 +18,6 @@ from ddpgrad.errors import DeviceError
 from ddpgrad.launcher.cli import gpu_kernels
 
 
-@pytest.fixture
-def gpu() -> str:
-    """'cuda', or a skip that says what is missing."""
-    reason = cuda.why_not()
-    if reason is not None:
-        pytest.skip(reason)
-    return "cuda"
-
-
 def run(program: str, path: Path | None = None) -> str:
     """What a fresh interpreter prints, with `path` first where it looks for modules."""
     lines = [
@@ -119,12 +110,6 @@ def test_devices_and_memory(gpu: str):
         torch.ones(1, device=f"cuda:{cuda.device_count()}")
 
 
-@pytest.fixture
-def two_gpus(gpu: str) -> None:
-    if cuda.device_count() < 2:
-        pytest.skip("needs two GPUs")
-
-
 @pytest.mark.gpu
 def test_what_is_computed_of_a_tensor_is_on_its_gpu(two_gpus: None):
     there = torch.device("cuda", 1 - cuda.current_device())
@@ -170,54 +155,6 @@ def test_backward_and_steps_of_a_model_on_two_gpus_are_those_of_the_cpu(two_gpus
         found.append([p.detach().cpu() for p in parameters])
     for on_cpu, on_gpus in zip(*found, strict=True):
         torch.testing.assert_close(on_gpus, on_cpu)
-
-
-@pytest.mark.gpu
-def test_streams_and_events_belong_to_their_gpu(two_gpus: None):
-    cuda.set_device(0)
-    stream, event = cuda.Stream(1), cuda.Event()
-    assert event.query() and event.device is None  # it belongs to the GPU of the stream that records it
-    stream.record_event(event)
-    assert event.device == stream.device == torch.device("cuda", 1)
-    with pytest.raises(RuntimeError, match="Event device 1 does not match recording stream's device 0"):
-        event.record()
-    with cuda.stream(stream), cuda.stream(cuda.default_stream(0)):
-        assert (cuda.current_device(), cuda.current_stream(1)) == (0, stream)
-    with cuda.stream(stream):
-        kept = torch.ones(3, device="cuda")
-        assert (kept.device, cuda.current_stream()) == (stream.device, stream)
-    assert (cuda.current_device(), cuda.current_stream(1)) == (0, cuda.default_stream(1))
-    assert cuda.default_stream(0) != cuda.default_stream(1)
-    cuda.default_stream(1).wait_stream(stream)
-    del kept
-    size = torch.ones(1 << 20, device="cuda:1").nbytes  # and freed
-    held = cuda.memory_reserved(1)
-    cuda.empty_cache()
-    assert cuda.memory_reserved(1) <= held - size
-
-
-@pytest.mark.gpu
-def test_memory_that_a_recorded_stream_uses_is_kept_until_it_is_done(gpu: str):
-    aside, here = cuda.Stream(), cuda.current_stream()
-    x = torch.ones(1 << 16, device=gpu)
-    aside.wait_stream(here)
-    with cuda.stream(aside):
-        doubled = x * 2
-    x[1:].record_stream(aside)
-    x.record_stream(here)
-    held = cuda.memory_allocated()
-    del x
-    other = torch.zeros(1 << 16, device=gpu)
-    here.synchronize()
-    assert cuda.memory_allocated() >= held + other.nbytes
-    aside.synchronize()
-    assert (doubled == 2).all()
-    for _ in range(2):  # the first knows that nobody else has it
-        cuda.empty_cache()
-        cuda.synchronize()
-    assert cuda.memory_allocated() < held + other.nbytes
-    with pytest.raises(NotImplementedError, match="streams use a GPU's memory, and not cpu's"):
-        torch.ones(1).record_stream(aside)
 
 
 @pytest.mark.gpu

@@ -34,6 +34,7 @@ SHARED = {
     "backend.elementary.shape._parts": "memory that flat optimizers split, by its address",
     "backend.cuda._devices": "what the machine has",
     "backend.cuda.library._found": "what the machine has",
+    "backend.cuda.library._copies": "events of the machine's GPUs, by GPU and stream",
     "backend.cuda.pinned._read": "memory of the host that the machine's GPUs read",
     "autograd.crossing._levels": "numbers of vmaps, which hold nothing",
     "backend.cuda.library.used": "what of the machine's GPUs the process has computed on",

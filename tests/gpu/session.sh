@@ -139,7 +139,7 @@ first)
     step 100 "$python" tests/gpu/captured_steps.py $option
     step 150 "${launch[@]}" doctor --gpu
     step 120 "$python" tests/gpu/models_beside_torch.py "${several[@]}" --steps "$rounds"
-    tests 90 tests/backend/test_cuda.py tests/optim/test_on_gpu.py -n "$workers"
+    tests 90 tests/backend/test_cuda.py tests/backend/test_cuda_streams.py tests/optim/test_on_gpu.py -n "$workers"
     step 60 "$python" tests/gpu/ops_beside_torch.py $option
     same_bits 2
     tests 120 tests/ops -n "$workers" --maxfail 50 ${few[@]+"${few[@]}"}
@@ -147,7 +147,7 @@ first)
 1)
     step 120 "$python" tests/gpu/captured_steps.py $option
     step 200 "${launch[@]}" doctor --gpu
-    tests 120 tests/backend/test_cuda.py tests/optim/test_on_gpu.py -n 0
+    tests 120 tests/backend/test_cuda.py tests/backend/test_cuda_streams.py tests/optim/test_on_gpu.py -n 0
     sizes=(--layers 4 --width 256 --heads 4 --context 256 --steps 100)
     [ -n "$small" ] && sizes=(--layers 1 --width 16 --heads 2 --context 16 --batch 8 --steps 6)
     step 120 "${launch[@]}" -n 1 examples/train_gpt.py --device cuda --run "$rough/gpt" "${sizes[@]}"

@@ -14,12 +14,12 @@ import numpy as np
 from cupyx.scipy import special  # pyright: ignore[reportMissingImports]
 
 from ...core.errors import CaptureError
-from ..device import Device, capturing
+from ..device import Device, capturing, current_cuda
 from ..dtype import bfloat16, numpy_of
 from ..registry import backend_of
 from . import own_gpu, pinned
 from .capture import NOT_FROM_HOST, constant
-from .library import check_index, use_current
+from .library import check_index, copied_from_host, use_current
 
 Array = Any
 
@@ -35,17 +35,17 @@ def differences() -> dict[str, Callable[..., Any]]:
     return {
         "argsort": argsort, "asarray": asarray, "clamp": clamp, "erf": erf, "from_host": from_host,
         "from_page_locked": from_page_locked, "nonzero": nonzero, "on": on,
-        "to_host": to_host, "tril": tril, "triu": triu, "where": where,
+        "to_host": to_host, "to_other_gpu": to_other_gpu, "tril": tril, "triu": triu, "where": where,
         **{name: _on_host(name) for name in ("airy_ai", "ldl_factor", "ldl_solve")},
         **{name: _logical(getattr(cupy, name)) for name in ("logical_and", "logical_or", "logical_xor", "logical_not")},
     }  # fmt: skip
 
 
 def from_host(array: np.ndarray, device: Device) -> Array:
-    """A copy of a host array on a GPU, which later work on that GPU finds complete. `CaptureError` while a graph is captured."""
+    """A copy of a host array on a GPU, which later work finds complete, on other streams too. `CaptureError` while a graph is captured."""
     if capturing.now is not None:
         raise CaptureError(NOT_FROM_HOST)
-    return on(device, cupy.array, array)
+    return on(device, lambda: copied_from_host(cupy.array(array)))
 
 
 def from_page_locked(array: np.ndarray, device: Device) -> Array:
@@ -57,8 +57,10 @@ def from_page_locked(array: np.ndarray, device: Device) -> Array:
 def asarray(data: Any, dtype: Any = None, like: Any = None) -> Array:
     """The array itself, or numbers and arrays of the host on the current GPU, which are constants for a captured graph."""
     dtype = None if dtype is None else numpy_of(dtype)
-    if capturing.now is None or isinstance(data, cupy.ndarray):
+    if isinstance(data, cupy.ndarray):
         return cupy.asarray(data, dtype=dtype)
+    if capturing.now is None:
+        return copied_from_host(cupy.asarray(data, dtype=dtype))
     return constant(np.asarray(data, dtype))
 
 
@@ -70,6 +72,29 @@ def on(device: Device, function: Callable[..., Any], *args: Any) -> Any:
         return function(*args)
     check_index(index)
     return own_gpu.on(index, function, *args)
+
+
+def to_other_gpu(array: Array, device: Device) -> Array:
+    """A copy on another GPU, which nothing waits for but what both GPUs are given later on. `CaptureError` while a graph is captured."""
+    if capturing.now is not None:
+        raise CaptureError(
+            "a tensor is copied to another GPU while a CUDA graph is captured: move it before the capture"
+        )
+    index, target = array.data.device_id, current_cuda() if device.index is None else device.index
+    check_index(target)
+    with cupy.cuda.Device(index):
+        source = cupy.ascontiguousarray(array)
+        here = cupy.cuda.get_current_stream()
+        ready = here.record(cupy.cuda.Event(disable_timing=True))
+    with cupy.cuda.Device(target):
+        there = cupy.cuda.get_current_stream()
+        out = cupy.empty(array.shape, array.dtype)
+        there.wait_event(ready)
+        cupy.cuda.runtime.memcpyPeerAsync(out.data.ptr, target, source.data.ptr, index, out.nbytes, there.ptr)
+        done = there.record(cupy.cuda.Event(disable_timing=True))
+    with cupy.cuda.Device(index):
+        here.wait_event(done)  # before it writes to the source, or its memory is given away
+    return out
 
 
 def to_host(array: Array) -> np.ndarray:

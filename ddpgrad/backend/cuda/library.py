@@ -10,13 +10,16 @@ from typing import Any
 
 from ...core.errors import DeviceError
 from ...core.upcalls import gpu_count
-from ..device import current_cuda
+from ..device import capturing, current_cuda
 
 _CUPY = 14
 _INSTALL = "pip install 'ddpgrad[gpu]' (CUDA 12) or 'ddpgrad[gpu13]' (CUDA 13)"
 
 # CuPy and the number of GPUs, once found. What is missing is looked for again at every call.
 _found: list[tuple[Any, int]] = []
+
+# By GPU and stream: what comes about after the last copy from host memory.
+_copies: dict[tuple[int, int], Any] = {}
 
 used: set[int] = set()
 """The GPUs that this process has computed on. To look at another one would take memory there."""
@@ -119,6 +122,28 @@ def on_stream(stream: Any) -> Iterator[None]:
         yield
     finally:
         before.use()
+
+
+def copied_from_host(array: Any) -> Any:
+    """`array`, which the current stream fills from host memory, and which every stream that becomes current later waits for."""
+    cuda = cupy_and_count()[0].cuda
+    stream = cuda.get_current_stream()
+    key = cuda.runtime.getDevice(), stream.ptr
+    if key not in _copies:
+        _copies[key] = cuda.Event(disable_timing=True)
+    stream.record(_copies[key])
+    return array
+
+
+def wait_for_copies(index: int, stream: Any) -> None:
+    """Let a stream of GPU `index`, the current one, wait for copies from host memory that other streams make.
+
+    In PyTorch the host waits for such a copy, and no stream has to.
+    """
+    if capturing.now is None:
+        for (gpu, other), event in list(_copies.items()):
+            if gpu == index and other != stream.ptr and not event.done:
+                stream.wait_event(event)
 
 
 def use_current() -> None:
