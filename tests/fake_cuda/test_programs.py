@@ -22,16 +22,16 @@ pytestmark = pytest.mark.fakegpu
 
 # By job and part: launches, products and copies to the GPU, at most. This may only shrink.
 MOST = {
-    "MLP": {"forward": (15, 5, 0), "backward": (23, 9, 0), "clip": (3, 0, 1), "optimizer": (1, 0, 1)},
-    "CNN": {"forward": (103, 20, 4), "backward": (155, 31, 0), "clip": (3, 0, 1), "optimizer": (1, 0, 1)},
+    "MLP": {"forward": (13, 5, 0), "backward": (21, 9, 0), "clip": (3, 0, 1), "optimizer": (1, 0, 1)},
+    "CNN": {"forward": (101, 20, 4), "backward": (153, 31, 0), "clip": (3, 0, 1), "optimizer": (1, 0, 1)},
     "GPT, 2 layers": {
-        "forward": (38, 13, 0), "backward": (57, 28, 0), "clip": (3, 0, 1), "optimizer": (3, 0, 1),
+        "forward": (33, 13, 0), "backward": (50, 28, 0), "clip": (3, 0, 1), "optimizer": (3, 0, 1),
     },
     "GPT, 2 layers in bfloat16": {
-        "forward": (38, 13, 0), "backward": (65, 28, 0), "clip": (3, 0, 1), "optimizer": (3, 0, 1),
+        "forward": (36, 9, 0), "backward": (58, 18, 0), "clip": (3, 0, 1), "optimizer": (3, 0, 1),
     },
     "GPT, 12 layers": {
-        "forward": (158, 73, 0), "backward": (257, 158, 0), "clip": (3, 0, 1), "optimizer": (3, 0, 1),
+        "forward": (153, 73, 0), "backward": (230, 158, 0), "clip": (3, 0, 1), "optimizer": (3, 0, 1),
     },
 }  # fmt: skip
 
@@ -85,7 +85,7 @@ def test_a_step_launches_no_more_than_it_did_and_waits_for_nothing(name: str):
         found = [row[column] for column in ("launches", "products", "to_device")]
         assert all(n is not None and n <= limit for n, limit in zip(found, most, strict=True)), (part, found)
         assert row["synchronisations"] == row["to_host"] == 0, (part, row)
-    assert (counts["step"]["launches"] or 0) > 40
+    assert (counts["step"]["launches"] or 0) > 30
     captured = gpu_counts.captured(gpu_counts.JOBS[job](), autocast)
     assert captured["graph_launches"] == 1 and captured["launches"] == 0, captured
     assert captured["synchronisations"] == captured["to_host"] == 0 and captured["to_device"] == 1, captured

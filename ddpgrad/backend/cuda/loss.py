@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import cupy  # pyright: ignore[reportMissingImports]
-import numpy as np
 
 from .source import WARP, accumulator, computes, contiguous, elementwise
 
@@ -92,7 +91,7 @@ def cross_entropy_rows(
         size=rows * WARP,
     )
     if reduction == "mean":
-        losses = losses.sum() / _kept(target, ignore_index)
+        losses = losses.sum() / _kept(target, ignore_index, losses.dtype)
     elif reduction == "sum":
         losses = losses.sum()
     return losses.astype(input.dtype, copy=False), sums
@@ -113,7 +112,7 @@ def cross_entropy_backward(
         return NotImplemented
     scale = g.astype(sums.dtype, copy=False)
     if reduction == "mean":
-        scale = scale / _kept(target, ignore_index).astype(sums.dtype)
+        scale = scale / _kept(target, ignore_index, sums.dtype)
     grad = cupy.empty(input.shape, input.dtype)
     _grad_input(
         contiguous(input),
@@ -130,6 +129,12 @@ def cross_entropy_backward(
     return grad
 
 
-def _kept(target: Array, ignore_index: int) -> Array:
-    """How many targets count, without waiting for the GPU."""
-    return (target != ignore_index).sum(dtype=np.int64)
+def _kept(target: Array, ignore_index: int, dtype: Any) -> Array:
+    """How many targets count, without waiting for the GPU, in the type of the losses."""
+    return _count(target, ignore_index, cupy.empty((), dtype))
+
+
+_count = cupy.ReductionKernel(
+    "int64 target, int64 ignored", "A count", "(long long)(target != ignored)", "a + b", "count = (A)a", "0",
+    "ddpgrad_count_targets", reduce_type="long long",
+)  # fmt: skip

@@ -10,13 +10,15 @@ import math
 from typing import Any
 
 import cupy  # pyright: ignore[reportMissingImports]
+import numpy as np
 
-from .source import WARP, accumulator, computes, contiguous, elementwise
+from .source import NAMES, WARP, accumulator, computes, contiguous, elementwise, raw
 
 Array = Any
 
-# Rows whose contributions to the gradients of weight and bias one thread adds up.
+# Rows of a block of backward, and its threads.
 _ROWS = 32
+_THREADS = 256
 
 # One warp per row; weight and bias are read where their flags are set.
 _layer_norm = elementwise(
@@ -46,50 +48,45 @@ _layer_norm = elementwise(
     "layer_norm",
 )
 
-# One warp per row.
-_grad_input = elementwise(
-    "raw T g, raw T input, raw T weight, bool scaled, raw A mean, raw A rstd, int64 columns",
-    "raw T grad",
-    """
-    const long long row = i / 32;
+# A block has some rows: a warp each for their gradients, which then leaves x and g where reading them again costs little,
+# and a thread per column for what they add to the gradients of weight and bias.
+_BACKWARD = rf"""
+extern "C" __global__ void __launch_bounds__({_THREADS}) ddpgrad_layer_norm_backward(
+    const T* g, const T* input, const T* weight, const A* mean, const A* rstd, T* grad, A* weight_sums, A* bias_sums,
+    long long rows, long long columns) {{
+  const long long first = (long long)blockIdx.x * {_ROWS}, last = first + {_ROWS} < rows ? first + {_ROWS} : rows;
+  for (long long row = first + threadIdx.x / 32; row < last; row += {_THREADS} / 32) {{
     const T* dy = &g[row * columns];
     const T* x = &input[row * columns];
     T* dx = &grad[row * columns];
     const A middle = mean[row], inverse = rstd[row];
     A total = 0, dot = 0;
-    for (long long j = i % 32; j < columns; j += 32) {
-      const A d = scaled ? (A)dy[j] * (A)weight[j] : (A)dy[j];
+    for (long long j = threadIdx.x % 32; j < columns; j += 32) {{
+      const A d = weight ? (A)dy[j] * (A)weight[j] : (A)dy[j];
       total += d;
       dot += d * ((A)x[j] - middle) * inverse;
-    }
+    }}
     total = warp_sum(total) / (A)columns;
     dot = warp_sum(dot) / (A)columns;
-    for (long long j = i % 32; j < columns; j += 32) {
-      const A d = scaled ? (A)dy[j] * (A)weight[j] : (A)dy[j];
+    for (long long j = threadIdx.x % 32; j < columns; j += 32) {{
+      const A d = weight ? (A)dy[j] * (A)weight[j] : (A)dy[j];
       dx[j] = (T)(inverse * (d - total - ((A)x[j] - middle) * inverse * dot));
-    }
-    """,
-    "layer_norm_grad_input",
-)
-
-# One thread per column and block of rows; neighbouring threads read neighbouring columns.
-_grad_parameters = elementwise(
-    "raw T g, raw T input, raw A mean, raw A rstd, int64 rows, int64 columns, int64 height",
-    "raw A grad_weight, raw A grad_bias",
-    """
-    const long long column = i % columns, first = i / columns * height;
-    const long long last = first + height < rows ? first + height : rows;
+    }}
+  }}
+  if (!weight_sums) return;
+  for (long long column = threadIdx.x; column < columns; column += {_THREADS}) {{
     A weight_sum = 0, bias_sum = 0;
-    for (long long row = first; row < last; ++row) {
+    for (long long row = first; row < last; ++row) {{
       const A d = (A)g[row * columns + column];
       weight_sum += d * ((A)input[row * columns + column] - mean[row]) * rstd[row];
       bias_sum += d;
-    }
-    grad_weight[i] = weight_sum;
-    grad_bias[i] = bias_sum;
-    """,
-    "layer_norm_grad_parameters",
-)
+    }}
+    weight_sums[blockIdx.x * columns + column] = weight_sum;
+    bias_sums[blockIdx.x * columns + column] = bias_sum;
+  }}
+}}
+"""
+_backward = {dtype: raw(_BACKWARD, "layer_norm_backward", T=dtype, A=accumulator(dtype)) for dtype in NAMES}
 
 # One warp per column: the sums of both gradients over the blocks of rows.
 _sum_parameters = elementwise(
@@ -162,13 +159,13 @@ def layer_norm_backward(
     mean, rstd = mean.reshape(-1), rstd.reshape(-1)
     rows, columns = mean.size, math.prod(shape)
     grad = cupy.empty(input.shape, input.dtype)
-    w = x if weight is None else contiguous(weight)
-    _grad_input(g, x, w, weight is not None, mean, rstd, columns, grad, size=rows * WARP)
-    if weight is None and bias is None:
+    w, blocks, none = np.uintp(0) if weight is None else contiguous(weight), -(-rows // _ROWS), np.uintp(0)
+    wanted = weight is not None or bias is not None
+    partial = [cupy.empty((blocks, *shape), accumulator(input.dtype)) if wanted else none for _ in range(2)]
+    arguments = (g, x, w, mean, rstd, grad, *partial, np.int64(rows), np.int64(columns))
+    _backward[input.dtype]((blocks,), (_THREADS,), arguments)
+    if not wanted:
         return grad, None, None
-    blocks = -(-rows // _ROWS)
-    partial = [cupy.empty((blocks, *shape), accumulator(input.dtype)) for _ in range(2)]
-    _grad_parameters(g, x, mean, rstd, rows, columns, _ROWS, *partial, size=blocks * columns)
     # Two arrays, not views of one: a leaf takes an array of its own as its gradient, without a copy.
     sums = [cupy.empty(shape, input.dtype) for _ in range(2)]
     _sum_parameters(*partial, blocks, columns, *sums, size=columns * WARP)

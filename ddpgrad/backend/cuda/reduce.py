@@ -13,14 +13,12 @@ import cupy  # pyright: ignore[reportMissingImports]
 import numpy as np
 
 from ..dtype import numpy_of
-from .source import accumulator, computes
-from .tensor_cores import TYPES
+from .source import NAMES, accumulator, computes, raw
 
 Array = Any
 
 _BLOCKS = 512  # at most, that a GPU has work for
 _LINES = 8  # warps of a block
-_TYPES = {np.dtype(np.float32): "float", np.dtype(np.float64): "double", **TYPES}
 
 _CODE = rf"""
 extern "C" __global__ void __launch_bounds__({32 * _LINES}) ddpgrad_column_sums(
@@ -57,16 +55,11 @@ extern "C" __global__ void __launch_bounds__({32 * _LINES}) ddpgrad_column_sums(
 """
 
 
-def _made(dtype: np.dtype[Any], result: np.dtype[Any]) -> Any:
-    lines = ["#include <cuda_fp16.h>", "#include <cuda_bf16.h>"] if dtype.itemsize == 2 else []
-    types = {"T": dtype, "U": result, "A": accumulator(dtype)}
-    lines += [*(f"typedef {_TYPES[kind]} {name};" for name, kind in types.items()), _CODE]
-    return cupy.RawKernel("\n".join(lines), "ddpgrad_column_sums")
-
-
 # By the types of operand and result: the latter's own, or what 16 bits are added up in.
 _kernels = {
-    (dtype, result): _made(dtype, result) for dtype in _TYPES for result in {dtype, accumulator(dtype)}
+    (dtype, result): raw(_CODE, "column_sums", T=dtype, U=result, A=accumulator(dtype))
+    for dtype in NAMES
+    for result in {dtype, accumulator(dtype)}
 }
 
 

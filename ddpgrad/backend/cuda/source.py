@@ -13,7 +13,7 @@ from typing import Any
 import cupy  # pyright: ignore[reportMissingImports]
 import numpy as np
 
-from ..dtype import bfloat16
+from .tensor_cores import TYPES
 
 WARP = 32
 
@@ -41,18 +41,19 @@ template <class V> __device__ V warp_max(V v) {
 }
 """
 
-_FLOATING = (np.dtype(np.float32), np.dtype(np.float64), np.dtype(np.float16), bfloat16.numpy)
+NAMES = {np.dtype(np.float32): "float", np.dtype(np.float64): "double", **TYPES}
+"""The floating-point types that kernels are made for, by what CUDA C++ calls them."""
 
 
 def has_type(array: Any) -> bool:
     """True for an array of a floating-point type that kernels are made for."""
-    return array.dtype in _FLOATING
+    return array.dtype in NAMES
 
 
 def computes(*arrays: Any) -> bool:
     """True for arrays, None left out, of one floating-point type, the first of which has elements."""
     dtype = arrays[0].dtype
-    return dtype in _FLOATING and arrays[0].size > 0 and all(a is None or a.dtype == dtype for a in arrays)
+    return dtype in NAMES and arrays[0].size > 0 and all(a is None or a.dtype == dtype for a in arrays)
 
 
 def accumulator(dtype: np.dtype[Any]) -> np.dtype[Any]:
@@ -69,6 +70,13 @@ def elementwise(inputs: str, outputs: str, operation: str, name: str, functions:
         f"ddpgrad_{name}",
         preamble=PREAMBLE + functions,
     )
+
+
+def raw(code: str, name: str, **types: np.dtype[Any]) -> Any:
+    """The kernel `ddpgrad_NAME` in `code`, where `types` have the names that they are given by."""
+    includes = "#include <cuda_fp16.h>\n#include <cuda_bf16.h>\n"
+    names = "".join(f"typedef {NAMES[dtype]} {letter};\n" for letter, dtype in types.items())
+    return cupy.RawKernel(includes + names + PREAMBLE + code, f"ddpgrad_{name}")
 
 
 def contiguous(array: Any) -> Any:
