@@ -68,8 +68,13 @@ def one_by_one(unit: Array, out: Array) -> None:
 
 def _one_by_one(unit: Array, out: Array) -> None:
     for i in range(0, unit.size, 2):
-        radius, angle = math.sqrt(-2.0 * math.log1p(-unit[i + 1])), 2.0 * math.pi * unit[i]
-        out[i], out[i + 1] = radius * math.cos(angle), radius * math.sin(angle)
+        out[i], out[i + 1] = normal_pair(unit[i], unit[i + 1])
+
+
+def normal_pair(first: float, second: float) -> tuple[float, float]:
+    """Two normal numbers from two uniform ones."""
+    radius, angle = math.sqrt(-2.0 * math.log1p(-second)), 2.0 * math.pi * first
+    return radius * math.cos(angle), radius * math.sin(angle)
 
 
 def scaled(value: float, std: float, mean: float) -> float:

@@ -22,7 +22,7 @@ from numpy.random.bit_generator import ISeedSequence
 
 from ..backend import device as devices
 from ..backend import dtype as dtypes
-from ..backend.normals import BLOCK, box_muller, one_by_one, scaled
+from ..backend.normals import BLOCK, box_muller, normal_pair, one_by_one, scaled
 from ..core.environment import numba_enabled
 from ..core.modes import mode
 from ..core.taping import taped
@@ -252,8 +252,21 @@ class Generator(Variates):
             box_muller(self._unit(BLOCK, kind), values[count - BLOCK :], mean, std)
         return values.astype(kind, copy=False).reshape(shape)
 
+    def _one(self) -> float:
+        """A float64 number in [0, 1), without an array around it: what draws by rejection take by the million."""
+        for level in mode.levels:
+            level.draw(self)
+        draw = self._twister.random_raw
+        return ((draw() << 32 | draw()) & ((1 << 53) - 1)) * 2.0**-53
+
     def _scalar_normal(self) -> float:
-        return self._single_normals(1)[0]
+        """`_single_normals(1)`, as a number."""
+        value = self._spare
+        if value is not None:
+            self._spare = None
+            return value
+        value, self._spare = normal_pair(self._one(), self._one())
+        return value
 
     def _single_normals(self, count: int) -> list[float]:
         """`count` normal numbers, each pair of two uniform ones; half a pair waits for the next draw."""

@@ -139,6 +139,9 @@ class Variates:
     def _scalar_normal(self) -> float:
         raise NotImplementedError
 
+    def _one(self) -> float:
+        raise NotImplementedError
+
     def _fill(self, how: str, out: np.ndarray, *more: Any, draws: int = 1) -> bool:
         raise NotImplementedError
 
@@ -234,9 +237,6 @@ class Variates:
             raise RuntimeError("invalid Poisson rate, expected rate to be non-negative")
         drawn = [self._poisson(rate) for rate in rates.reshape(-1).tolist()]
         return np.array(drawn, dtype=np.float64).reshape(rates.shape)
-
-    def _one(self) -> float:
-        return float(self._unit(1, np.dtype(np.float64))[0])
 
     def _poisson(self, rate: float) -> float:
         if rate >= _FEW:
