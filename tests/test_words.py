@@ -251,6 +251,11 @@ WORDS: list[tuple[str, Callable[[], object]]] = [
         "diff expects the shape of tensor to prepend or append to match that of input",
         lambda: torch.diff(square, dim=0, prepend=torch.ones(1, 3)),
     ),
+    ("At least one of 'min' or 'max' must not be None", lambda: x.clone().clamp_()),
+    (
+        "nonzero does not support the out kwarg when as_tuple is True",
+        lambda: torch.nonzero(x, as_tuple=True, out=torch.empty(0, dtype=torch.int64)),
+    ),
     ("Expected cond to be True", lambda: torch._check(False)),
     ("warn_only must be bool, not int", lambda: torch.use_deterministic_algorithms(False, warn_only=1)),
     ("expects a positive integer", lambda: torch.set_num_threads(1 << 65)),

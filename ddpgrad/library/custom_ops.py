@@ -50,6 +50,8 @@ class CustomOpDef:
         """The overload without a name."""
         return self._overloads.get("default", self)
 
+    _opoverload = default  # PyTorch's name of it for ops made by `custom_op`
+
     def overloads(self) -> list[str]:
         """The names of the op's overloads."""
         return list(self._overloads) or ["default"]

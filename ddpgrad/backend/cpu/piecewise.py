@@ -148,7 +148,7 @@ def threshold_backward(g: Array, input: Array, threshold: float) -> Array:
 
 def clamp(input: Array, min: Any = None, max: Any = None, out: Array | None = None) -> Array:
     """x limited to [min, max]; None is no limit."""
-    limits = _limits(min, max)
+    limits = None if min is None and max is None else _limits(min, max)
     if limits is None or not (input.dtype.char in "fd" or _is_narrow(input.dtype)):
         return NotImplemented
     kind = input.dtype.type

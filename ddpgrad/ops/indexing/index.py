@@ -231,6 +231,8 @@ def _nonzero(input: Tensor, *, out: Tensor | None = None, as_tuple: bool = False
     """Indices of the elements that are not zero: one row each, or with `as_tuple` one vector per dimension."""
     if not as_tuple:
         return F.nonzero(input, out=out)
+    if out is not None:
+        raise RuntimeError("nonzero does not support the out kwarg when as_tuple is True")
     return F.unbind(F.nonzero(F.reshape(input, (1,)) if not input.ndim else input), 1)
 
 
