@@ -47,6 +47,8 @@ SEVERAL: dict[str, Callable[[Any], Any]] = {
     "bilinear": lambda x: F.interpolate(x, scale_factor=2, mode="bilinear"),
     "bicubic": lambda x: F.interpolate(x, scale_factor=2, mode="bicubic"),
     "conv_transpose2d": lambda x: F.conv_transpose2d(x, x.transpose(0, 1), x[0, 0, 0, :2]),
+    "reflect": lambda x: F.pad(x, (1, 2, 2, 1), mode="reflect"),
+    "nearest": lambda x: F.interpolate(x, (7, 3), mode="nearest"),
     "add": lambda x: x.clone().add_(x.flip(0), alpha=0.75),
     "addcmul": lambda x: x.addcmul(x.flip(0), x.flip(1), value=0.3),
     "addcdiv": lambda x: x.mT.addcdiv(x.flip(0).mT, x.abs().mT),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from .half import is_half, stored
 from .threads import shared
 from .vectormath import compiled_for, kernel
 
@@ -20,13 +21,14 @@ u = np.uint64
 
 
 def resample(input: Array, dim: int, bands: Bands) -> Array:
-    """The matrix `bands` applied to `input` along `dim`."""
-    if not compiled_for(input):
+    """The matrix `bands` applied to `input` along `dim`; elements of 16 bits where it only moves them."""
+    moves = is_half(input.dtype) and bands.weight.shape[1] == 1 and bool((bands.weight == 1).all())
+    if not moves and not compiled_for(input):
         return NotImplemented
     shape = (*input.shape[:dim], len(bands.start), *input.shape[dim + 1 :])
     out = np.empty(shape, input.dtype)
-    x, y = _three(input, dim), _three(out, dim)
-    weight = bands.weight.astype(input.dtype)
+    x, y = stored(_three(input, dim)), stored(_three(out, dim))
+    weight = bands.weight.astype(x.dtype)
     if x.shape[2] == weight.shape[1] == 1:
         _pick_rows(x[:, :, 0], bands.start, weight[:, 0], y[:, :, 0])
     elif x.shape[2] == 1:
