@@ -60,16 +60,18 @@ def run(chosen: argparse.Namespace, rest: Sequence[str]) -> None:
         **dict.fromkeys(environment.THREADS, None if chosen.threads is None else str(chosen.threads)),
     }
     environment.export(**{name: value for name, value in variables.items() if value is not None})
+    target, *arguments = rest
+    by_themselves = environment.launched() is None  # ranks of torchrun, or of a shell, meet so
+    if by_themselves:  # before `install`, which puts a folder before the script's
+        sys.argv = [target, *arguments]
+        sys.path[0] = os.getcwd() if chosen.module else os.path.dirname(os.path.abspath(target))
     if chosen.as_torch:
         from .. import as_torch
 
         as_torch.install()
     from ddpgrad.distributed.ranks import host
 
-    target, *arguments = rest
-    if environment.launched() is None:  # ranks of torchrun, or of a shell, meet by themselves
-        sys.argv = [target, *arguments]
-        sys.path[0] = os.getcwd() if chosen.module else os.path.dirname(os.path.abspath(target))
+    if by_themselves:
         (runpy.run_module if chosen.module else runpy.run_path)(target, run_name="__main__")
         return
     (host.run_module if chosen.module else host.run_script)(target, arguments, environment.launch())

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from textwrap import indent
 
 import pytest
 from patience import patience
@@ -45,8 +46,12 @@ def test_the_environment_is_enough(program):
 
 @pytest.mark.parametrize("by", [{"TORCHELASTIC_RUN_ID": "x"}, {}], ids=["torchrun", "a shell"])
 def test_others_may_start_ddpgrads_run_which_then_is_no_launcher(program, by):
-    """`torchrun --no-python python -m ddpgrad.run --as-torch train.py`: not a job of one rank for each worker."""
-    program.write(f"import torch.nn\n{TRAIN}")
+    """`torchrun --no-python python -m ddpgrad.run --as-torch train.py`: not a job of one rank for each worker.
+
+    Processes that a rank starts, such as workers of a DataLoader, find the same torch.
+    """
+    loads = "assert [*map(len, torch.utils.data.DataLoader([1, 2, 3], 2, num_workers=1))] == [2, 1]"
+    program.write(f"import torch.nn\nif __name__ == '__main__':\n{indent(loads + TRAIN, '    ')}")
     run = ["-m", "ddpgrad.run", "--as-torch"]
     each = [{"RANK": r, "WORLD_SIZE": 2, "LOCAL_RANK": r, **by} for r in range(2)]
     started = [program.start(one, options=run) for one in each]
