@@ -53,16 +53,17 @@ def _pad(x, size, before, padded, lines, buffer):
     many = max(1, lines.shape[0] // width)
     for first in range(0, depth * height, many):
         end = min(depth * height, first + many)
-        turn(x[:, first * width : end * width], lines[: (end - first) * width, : x.shape[0]])
+        source, sink = x.ctypes.data + 4 * first * width, lines.ctypes.data
+        turn(source, x.strides[0], x.shape[0], (end - first) * width, sink, _ROW)
         for line in range(first, end):
             d, y = line // height + before[0], line % height + before[1]
             start = (d * padded[1] + y) * padded[2] + before[2]
-            source, sink = (
+            row, inside = (
                 lines.reshape(-1)[(line - first) * width * LANES :],
                 buffer.reshape(-1)[start * LANES :],
             )
             for k in range(width * LANES):
-                sink[k] = source[k]
+                inside[k] = row[k]
 
 
 def _correlate(x, size, before, padded, pitch, rows, taps, places, parts, weight, bias, out, low, high):
@@ -93,13 +94,13 @@ def _correlate(x, size, before, padded, pitch, rows, taps, places, parts, weight
                             length,
                             bias.size,
                         )
-                    source, sink = scratch[:count, :wide], out[n, c : c + wide]
                     if places.size:
-                        turn(source, turned[:wide, :count])
+                        turn(scratch.ctypes.data, _ROW, count, wide, turned.ctypes.data, 4 * CHUNK)
                         first = place_at + start
-                        scatter(turned[:wide], places[first : first + count], sink)
+                        scatter(turned[:wide], places[first : first + count], out[n, c : c + wide])
                     else:
-                        turn(source, sink[:, start : start + count])
+                        sink = out.ctypes.data + n * out.strides[0] + c * out.strides[1] + 4 * start
+                        turn(scratch.ctypes.data, _ROW, count, wide, sink, out.strides[1])
 
 
 def _correlate_weight(x, size, before, padded, pitch, rows, taps, g, out, low, high):
@@ -113,7 +114,8 @@ def _correlate_weight(x, size, before, padded, pitch, rows, taps, g, out, low, h
             _pad(x[n, c : c + wide], size, before, padded, lines, buffer)
             for start in range(0, g.shape[2], CHUNK):
                 count = min(CHUNK, g.shape[2] - start)
-                turn(g[n, c : c + wide, start : start + count], panel[:count, :wide])
+                source = g.ctypes.data + n * g.strides[0] + c * g.strides[1] + 4 * start
+                turn(source, g.strides[1], wide, count, panel.ctypes.data, _ROW)
                 for k in range(0, out.shape[1], ROWS):
                     _tile(
                         buffer.ctypes.data,

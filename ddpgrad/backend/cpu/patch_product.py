@@ -41,7 +41,7 @@ def tile_of(vectors: int, lanes: int, in_lanes: bool = False) -> Any:
 
 
 _tile_of_two, _tile_of_one, _tile_of_8 = tile_of(2, LANES), tile_of(1, LANES), tile_of(1, 8)
-_transposed = moved_block(_BLOCK, True)
+_transposed, _one = moved_block(_BLOCK, True), moved_block(1, False)
 
 
 @njit(forceinline=True, **_OPTIONS)
@@ -68,19 +68,18 @@ def _multiply(width, base, rows, elements, panel, out, stride, length, more):
 
 
 @njit(forceinline=True, **_OPTIONS)
-def turn(source, out):
-    """Copy source (R, C) to out (C, R); both have unit steps along their rows."""
-    high, wide = source.shape
+def turn(source, pitch, high, wide, out, stride):
+    """Copy a matrix (high, wide) to one (wide, high): addresses, and bytes from row to row.
+
+    Numbers, not arrays: Numba takes seconds for views of each layout.
+    """
     down, along = high - high % _BLOCK, wide - wide % _BLOCK
-    pitch, stride = source.strides[0], out.strides[0]
     for r in range(0, down, _BLOCK):
         for c in range(0, along, _BLOCK):
-            _transposed(
-                source.ctypes.data + r * pitch + 4 * c, pitch, out.ctypes.data + c * stride + 4 * r, stride
-            )
+            _transposed(source + r * pitch + 4 * c, pitch, out + c * stride + 4 * r, stride)
     for c in range(wide):
         for r in range(down if c < along else 0, high):
-            out[c, r] = source[r, c]
+            _one(source + r * pitch + 4 * c, pitch, out + c * stride + 4 * r, stride)
 
 
 @njit(forceinline=True, **_OPTIONS)
@@ -125,10 +124,10 @@ def _pack(weight, out):
         for j in range(0, outputs, COLUMNS):
             count = min(COLUMNS, outputs - j)
             width = _width(count)
-            sink = out[at : at + length * width].reshape(length, width)
             if count < width:
-                sink[:] = np.float32(0)
-            turn(weight[g, j : j + count], sink[:, :count])
+                out[at : at + length * width] = np.float32(0)
+            first = weight.ctypes.data + 4 * (g * outputs + j) * length
+            turn(first, 4 * length, count, length, out.ctypes.data + 4 * at, 4 * width)
             at += length * width
 
 
@@ -153,7 +152,8 @@ def _pack_turned(weight, elements, out):
 def _unpack(total, out):
     """total (groups, K or more, O or more) as out (groups, O, K)."""
     for g in range(out.shape[0]):
-        turn(total[g, : out.shape[2], : out.shape[1]], out[g])
+        source, sink = total.ctypes.data + g * total.strides[0], out.ctypes.data + g * out.strides[0]
+        turn(source, total.strides[1], out.shape[2], out.shape[1], sink, out.strides[1])
 
 
 def _correlate(
@@ -178,12 +178,12 @@ def _correlate(
     """out (N, O, plane) from x (N, C, D, H, W): of images `first` to `end`, slices `low` to `high` of so many."""
     outputs = out.shape[1] // groups
     across = panels.size // (groups * (parts[-1, 3] + parts[-1, 5]))
-    between = 4 * (x.shape[1] // groups) * buffer.shape[2]
+    between, plane = 4 * (x.shape[1] // groups) * buffer.shape[2], out.strides[1]
     scratch = np.zeros((CHUNK, COLUMNS), np.float32)
     turned = np.empty((COLUMNS, CHUNK), np.float32)
     for group in range(first, end, buffer.shape[0]):
         images = min(buffer.shape[0], end - group)
-        _pad(x, group, images, 0, x.shape[1], before, padded, buffer)
+        _pad(x, group, images, np.intp(0), x.shape[1], before, padded, buffer)
         for g in range(groups):
             corner = buffer.ctypes.data + g * between
             for j in range(0, outputs, COLUMNS):
@@ -217,12 +217,14 @@ def _correlate(
                         while done < count:
                             n, p = divmod(start + done, positions)
                             run = min(count - done, positions - p)
-                            source, sink = scratch[done : done + run, :wide], out[group + n, top : top + wide]
+                            source = scratch.ctypes.data + 4 * done * COLUMNS
                             if places.size:
-                                turn(source, turned[:wide, :run])
-                                scatter(turned[:wide], places[place_at + p : place_at + p + run], sink)
+                                turn(source, 4 * COLUMNS, run, wide, turned.ctypes.data, 4 * CHUNK)
+                                of_run = places[place_at + p : place_at + p + run]
+                                scatter(turned[:wide], of_run, out[group + n, top : top + wide])
                             else:
-                                turn(source, sink[:, p : p + run])
+                                sink = out.ctypes.data + (group + n) * out.strides[0] + top * plane + 4 * p
+                                turn(source, 4 * COLUMNS, run, wide, sink, plane)
                             done += run
 
 
@@ -245,15 +247,19 @@ def _correlate_weight(x, before, padded, buffer, rows, taps, positions, elements
                 for j in range(0, outputs, COLUMNS):
                     wide = min(COLUMNS, outputs - j)
                     width = _width(wide)
-                    sink = panel[: depth * width].reshape(depth, width)
                     if wide < width:
-                        sink[:] = np.float32(0)
+                        panel[: depth * width] = np.float32(0)
                     done = 0
                     while done < depth:
                         n, p = divmod(start + done, positions)
                         run = min(depth - done, positions - p)
-                        source = g[group + n, h * outputs + j : h * outputs + j + wide, p : p + run]
-                        turn(source, sink[done : done + run, :wide])
+                        source = (
+                            g.ctypes.data
+                            + (group + n) * g.strides[0]
+                            + (h * outputs + j) * g.strides[1]
+                            + 4 * p
+                        )
+                        turn(source, g.strides[1], wide, run, panel.ctypes.data + 4 * done * width, 4 * width)
                         done += run
                     for k in range(first * elements, end * elements, ROWS):
                         _multiply(
