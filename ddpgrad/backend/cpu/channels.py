@@ -82,7 +82,7 @@ def _correlate(x, size, before, padded, pitch, rows, taps, places, parts, weight
                 for start in range(0, positions, CHUNK):
                     count = min(CHUNK, positions - start)
                     if bias.size:
-                        fill(bias[c : c + wide], scratch[:count])
+                        fill(bias, c, wide, scratch, count)
                     for i in range(0, count, ROWS):
                         _tile(
                             buffer.ctypes.data,
@@ -96,8 +96,7 @@ def _correlate(x, size, before, padded, pitch, rows, taps, places, parts, weight
                         )
                     if places.size:
                         turn(scratch.ctypes.data, _ROW, count, wide, turned.ctypes.data, 4 * CHUNK)
-                        first = place_at + start
-                        scatter(turned[:wide], places[first : first + count], out[n, c : c + wide])
+                        scatter(turned, wide, places, place_at + start, count, out, n, c)
                     else:
                         sink = out.ctypes.data + n * out.strides[0] + c * out.strides[1] + 4 * start
                         turn(scratch.ctypes.data, _ROW, count, wide, sink, out.strides[1])

@@ -83,22 +83,21 @@ def turn(source, pitch, high, wide, out, stride):
 
 
 @njit(forceinline=True, **_OPTIONS)
-def scatter(source, places, out):
-    """Write each row of source to these places of a row of out."""
-    for c in range(source.shape[0]):
-        row, sink = source[c], out[c]
-        for k in range(u(places.size)):
-            sink[u(places[k])] = row[k]
+def scatter(source, high, places, first, count, out, n, top):
+    """Write each of `high` rows of source to a row of out[n] from `top` on, at these places: `count` from `first` on."""
+    for c in range(high):
+        row, sink = source[c], out[n, top + c]
+        for k in range(u(count)):
+            sink[u(places[u(first) + k])] = row[k]
 
 
 @njit(forceinline=True, **_OPTIONS)
-def fill(row, out):
-    """Set the first numbers of each row of out to `row`."""
-    flat, step = out.reshape(-1), out.shape[1]
-    for i in range(out.shape[0]):
-        sink = flat[i * step :]
-        for k in range(u(row.size)):
-            sink[k] = row[k]
+def fill(row, first, count, out, high):
+    """Set the first `count` numbers of `high` rows of out to those of `row` from `first` on."""
+    for i in range(high):
+        sink = out[i]
+        for k in range(u(count)):
+            sink[k] = row[u(first) + k]
 
 
 @njit(forceinline=True, **_OPTIONS)
@@ -198,7 +197,7 @@ def _correlate(
                         start = chunk * CHUNK
                         count = min(CHUNK, images * positions - start)
                         if bias.size:
-                            fill(bias[top : top + wide], scratch[:count])
+                            fill(bias, top, wide, scratch, count)
                         for k in range(0, length, _DEPTH):
                             along = taps.ctypes.data + 8 * (tap_at + k)
                             for i in range(0, count, ROWS):
@@ -220,8 +219,7 @@ def _correlate(
                             source = scratch.ctypes.data + 4 * done * COLUMNS
                             if places.size:
                                 turn(source, 4 * COLUMNS, run, wide, turned.ctypes.data, 4 * CHUNK)
-                                of_run = places[place_at + p : place_at + p + run]
-                                scatter(turned[:wide], of_run, out[group + n, top : top + wide])
+                                scatter(turned, wide, places, place_at + p, run, out, group + n, top)
                             else:
                                 sink = out.ctypes.data + (group + n) * out.strides[0] + top * plane + 4 * p
                                 turn(source, 4 * COLUMNS, run, wide, sink, plane)
