@@ -80,6 +80,7 @@ class AccumulateGrad(Node):
         # The node, the bucket and the argument itself refer to it; its views, and what it was detached as, to its counter.
         counter: Any = self.bucket._versions
         if getrefcount(self.bucket) > 3 or getrefcount(counter) > 3 or (counter.lent and counter.borrowers()):
+            del counter  # whether others refer to it is asked for again
             renewed: Tensor = self.room.renewed(self.bucket)
             self.bucket = renewed
         return self.bucket

@@ -107,9 +107,11 @@ class LentVersions(list[int]):
     """The counter of a gradient in memory that the next backward writes to.
 
     lent: what has the elements and does not share the counter: arrays of NumPy's, and counters of what `.data` returned.
+    owner: of such a counter, what `.data` returned.
     """
 
-    __slots__ = ("__weakref__", "lent")
+    __slots__ = ("__weakref__", "lent", "owner")
+    owner: ref[Any]
 
     def __init__(self, lent: dict[int, ref[Any]] | None = None) -> None:
         super().__init__((0,))
@@ -137,6 +139,7 @@ def apart(counter: list[int], data: Any) -> Any:
     """`data`, which has the elements of a tensor with this counter, and a counter of its own."""
     if isinstance(counter, LentVersions):
         data._versions = own = LentVersions(counter.lent)
+        own.owner = ref(data)
         counter.lent[id(own)] = ref(own)
     return data
 

@@ -128,13 +128,21 @@ def is_shared(gradient: Tensor) -> bool:
 def move_out(gradient: Tensor) -> None:
     """Give a former gradient that the program keeps, and what else has its elements, memory of their own."""
     counter: Any = gradient._versions
-    borrowers = counter.borrowers()
-    for borrower in borrowers:
+    # The gradient, this variable and the argument itself refer to it; to another counter also the list of borrowers.
+    sharing = [counter] if getrefcount(counter) > 3 else []
+    owners = [] if sharing else [gradient]
+    for borrower in counter.borrowers():
         if isinstance(borrower, np.ndarray):
             finalize(borrower, id, borrower.base)  # who has its address, such as a memoryview, may read on
             state: Any = (1, borrower.shape, borrower.dtype, False, borrower.tobytes())
             borrower.__setstate__(state)
-    for owner in gc.get_referrers(counter, *borrowers) if is_shared(gradient) else [gradient]:
+        elif getrefcount(borrower) > 4 or (owner := borrower.owner()) is None:
+            sharing.append(borrower)
+        else:
+            owners.append(owner)
+    if sharing:
+        owners += gc.get_referrers(*sharing)  # of all objects, which takes milliseconds
+    for owner in owners:
         if isinstance(owner, Tensor):
             array: Any = owner._array
             own = array.placed_at(array.array.copy()) if hasattr(array, "placed_at") else array.copy()
