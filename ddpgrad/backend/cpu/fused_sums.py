@@ -35,18 +35,17 @@ def _prepared(arrays: list[Any], out: Array | None) -> tuple[Array, Array, list[
             return None
         whole = whole and x.flags.c_contiguous
     if whole:
-        if out is None:
-            out = np.empty(shape, dtype)
-        sink, vectors = out.reshape(-1), [x.reshape(-1) for x in arrays]
+        result = np.empty(shape, dtype) if out is None else out
+        sink, vectors = result.reshape(-1), [x.reshape(-1) for x in arrays]
     elif out is None:
-        out, sink, vectors = beside(dtype, *arrays)
+        result, sink, vectors = beside(dtype, *arrays)
     else:
         return None
     if dtype.itemsize != 2:
-        return out, sink, vectors
+        return result, sink, vectors
     from .half import is_half, stored  # which programs without such numbers do not load
 
-    return (out, stored(sink), [stored(x) for x in vectors]) if is_half(dtype) else None
+    return (result, stored(sink), [stored(x) for x in vectors]) if is_half(dtype) else None
 
 
 def _with_number(loop: Any, arrays: list[Any], number: Any, out: Array | None) -> Array:
