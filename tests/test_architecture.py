@@ -302,6 +302,8 @@ def test_a_rank_loads_what_it_uses(tmp_path):
     subprocess.run(ddprun, cwd=tmp_path, check=True, capture_output=True, timeout=600)
     ranks = [ours(path.read_text().split()) for path in sorted(tmp_path.glob("loaded.*"))]
     assert len(ranks) == 2
+    # One of them compiles what the cache lacks.
+    ranks = [[name for name in names if not name.endswith(".kernel_compiler")] for names in ranks]
     assert max(len(names) for names in ranks) < 224, ranks[0]
     assert "ddpgrad.backend.cpu.half_loops" not in ranks[0], "a program without 16-bit floats pays for them"
 
