@@ -46,8 +46,9 @@ def pack(obj: Any) -> Packed:
         load(io.BytesIO(written.getvalue()))  # as the others will
         return "saved", written.getvalue()
     except CheckpointError as error:
-        needs = getattr(error, "needs", "")
-        _require_pickle(f"a {needs}" if needs else f"an object that is sent ({error})")
+        within = isinstance(obj, (list, tuple, dict, set, frozenset)) and not getattr(error, "needs", "")
+        what = getattr(error, "needs", "") or type(obj).__name__
+        _require_pickle(f"an object that is sent ({error})" if within else f"a {what}")
         return "pickled", pickle.dumps(obj)
 
 

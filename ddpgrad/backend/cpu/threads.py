@@ -94,13 +94,14 @@ class _Team:
 
     gathered: whether the helpers are there, or it is known that there are none. What they need takes a second to compile where it
     is not on disk, so that programs of small tensors do without.
-    chosen: the number that the process has set, which a BLAS that it loads later does not know of.
+    chosen: the number that the process has set last. seen: the files of the libraries that there were when somebody looked.
     helpers: of which NumPy's loops may ask, too, so whoever does holds the lock in `watching.STATE`. blas: what sets the number
     of threads of each library that has so many, and how many it has.
     """
 
     count: int | None = None
     chosen: int | None = None
+    seen: frozenset[str] = frozenset()
     gathered = False
     helpers: tuple[_Helper, ...] = ()
     watching: Any = None  # the module, which is Numba's
@@ -127,8 +128,12 @@ def blas_threads() -> int:
         setters = [
             getattr(library, "_real_set_num_threads", library.set_num_threads) for library in libraries
         ]
+        for library, set_number in zip(libraries, setters, strict=True):
+            if team.chosen is not None and library.filepath not in team.seen:
+                set_number(team.chosen)  # loaded since that was set
+        team.seen = frozenset(library.filepath for library in libraries)
         team.blas = tuple(zip(setters, [library.num_threads for library in libraries], strict=True))
-    return team.chosen or max((count for _, count in team.blas), default=1)
+    return max((count for _, count in team.blas), default=1)
 
 
 def set_threads(count: int) -> None:
