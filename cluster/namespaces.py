@@ -226,9 +226,11 @@ class Box:
             if time.monotonic() > deadline:
                 raise BoxError(f"processes {pids} of {host} do not end by SIGKILL; try again when they have")
             memory |= {path for pid in pids for path in re.findall(r"/dev/shm/\S+", _maps(pid))}
-            for pid in pids:
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
+            # All stand still before the first dies, or another would tell of it.
+            for number in (signal.SIGSTOP, signal.SIGKILL):
+                for pid in pids:
+                    with suppress(ProcessLookupError):
+                        os.kill(pid, number)
             time.sleep(0.01)
         for path in memory:
             Path(path).unlink(missing_ok=True)
