@@ -155,6 +155,16 @@ def _clipped(device: str, dtype: Any, *tensors: Any) -> Any:
     return (norm, *(p.grad for p in parameters))
 
 
+def _cast(device: str, dtype: Any, *tensors: Any) -> Any:
+    """What autocast makes of two parameters in a region that begins as an earlier one: on a GPU they are cast together."""
+    parameters = [nn.Parameter(x.detach().float()) for x in tensors]
+    found: list[Any] = []
+    for _ in range(2):
+        with torch.autocast(device.partition(":")[0], torch.bfloat16):
+            found = [F.linear(torch.eye(p.shape[1], device=device), p) for p in parameters]
+    return tuple(y.detach().to(dtype) for y in found)
+
+
 def _draws(device: str, dtype: Any) -> Any:
     """Whether the mean and the deviation of what a device draws by itself are as they should be."""
     drawn = [f(1 << 16, device=device, dtype=dtype).double() for f in (torch.rand, torch.randn)]
@@ -219,6 +229,7 @@ def cases() -> Iterator[Case]:
     yield _plain("batch_norm", lambda x, w, b: F.batch_norm(x, None, None, w, b, True), (6, 4, 5), (4,), (4,))
     yield _plain("max_pool2d", lambda x: F.max_pool2d(x, 2), (2, 3, 6, 8))
     yield Case("unscale, clip", ((3000,), (7, 5), (1,)), _clipped, exact=True)
+    yield Case("autocast of two parameters", ((7, 5), (9, 5)), _cast, exact=True)
     yield Case("draws", (), _draws, exact=True)
     yield Case("captured step", ((4, 5),), _captured, exact=True)
     yield _step("SGD")

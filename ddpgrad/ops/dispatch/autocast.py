@@ -20,7 +20,7 @@ from ...autograd.passes import carried
 from ...backend.device import capture_forgets
 from ...backend.dtype import DType, bfloat16, float16, float32, float64, promote_types
 from ...backend.registry import backend_for, backend_of
-from ...core.dispatching import telling
+from ...core.dispatching import in_mode, telling, tells
 from ...core.tensor import Tensor, wrap
 from .autocast_lists import BANNED, FLOAT32, LISTED, LOWER, PROMOTED
 from .vocabulary import VOCABULARY
@@ -200,7 +200,7 @@ def _cast(t: Tensor, device: str, dtype: DType) -> Tensor:
 
 def _cast_anew(t: Tensor, dtype: DType, key: Any) -> _Cast:
     backend = backend_for(t._array)
-    plain = backend.kind == "cuda" and backend is backend_of("cuda") and not telling
+    plain = backend.kind == "cuda" and backend is backend_of("cuda") and not (telling and in_mode())
     if not plain or not _takes_float32(t):
         return _Cast(_converted(t, dtype), t._version, t._array, t)
     known = state.ahead.pop(key, None)
@@ -234,9 +234,10 @@ def _wanted_with(first: Tensor, dtype: DType) -> list[Tensor]:
 
 
 def _takes_float32(t: Tensor) -> bool:
-    """Whether a gradient of `t`, if there is to be one, arrives in its own type."""
+    """Whether a gradient of `t`, if there is to be one, arrives in its own type, and nobody is told of its cast."""
     node = edge_of(t)[0]
-    return not mode.enabled or (node is not None and node.dtype is _FLOAT32)
+    told = telling and tells(t)
+    return not told and (not mode.enabled or (node is not None and node.dtype is _FLOAT32))
 
 
 def _is_kept(t: Tensor) -> bool:
