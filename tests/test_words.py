@@ -257,8 +257,9 @@ WORDS: list[tuple[str, Callable[[], object]]] = [
         lambda: torch.nonzero(x, as_tuple=True, out=torch.empty(0, dtype=torch.int64)),
     ),
     ("Expected cond to be True", lambda: torch._check(False)),
-    ("warn_only must be bool, not int", lambda: torch.use_deterministic_algorithms(False, warn_only=1)),
-    ("expects a positive integer", lambda: torch.set_num_threads(1 << 65)),
+    ("'warn_only' must be bool, not int", lambda: torch.use_deterministic_algorithms(False, warn_only=1)),
+    ("expects a positive integer", lambda: torch.set_num_threads(-1)),
+    ("Overflow when unpacking long", lambda: torch.set_num_threads(1 << 31)),
     ("Overflow when unpacking long", lambda: torch.manual_seed(1 << 64)),
     ("can not return a BatchedTensor", lambda: torch.vmap(torch.sin, out_dims=None)(x)),
 ]

@@ -32,12 +32,18 @@ def get_num_threads() -> int:
     return threads.blas_threads()
 
 
+def _require_count(name: str, num: int) -> None:
+    if num < 1:
+        raise RuntimeError(f"{name} expects a positive integer, got {num}")
+    if num >= 1 << 31:
+        raise ValueError(f"Overflow when unpacking long: {name} takes integers of 32 bits, got {num}")
+
+
 def set_num_threads(num: int) -> None:
     """Let BLAS and large kernels use `num` threads. More than one rank on a host should stay with one each."""
     if type(num) is not int:
         raise RuntimeError(f"set_num_threads expects an int, but got {type(num).__name__}")
-    if not 0 < num < 1 << 31:
-        raise RuntimeError(f"set_num_threads expects a positive integer of 32 bits, got {num}")
+    _require_count("set_num_threads", num)
     threads.set_threads(num)
 
 
@@ -48,8 +54,7 @@ def get_num_interop_threads() -> int:
 
 def set_num_interop_threads(num: int) -> None:
     """Checked, and without effect: ops do not run beside one another."""
-    if not 0 < num < 1 << 31:
-        raise RuntimeError(f"set_num_interop_threads expects a positive integer of 32 bits, got {num}")
+    _require_count("set_num_interop_threads", num)
 
 
 def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None:
@@ -58,7 +63,7 @@ def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None
         raise TypeError(f"use_deterministic_algorithms(): mode must be bool, not {type(mode).__name__}")
     if not isinstance(warn_only, bool):
         raise TypeError(
-            f"use_deterministic_algorithms(): warn_only must be bool, not {type(warn_only).__name__}"
+            f"use_deterministic_algorithms(): argument 'warn_only' must be bool, not {type(warn_only).__name__}"
         )
     uninitialised.get().deterministic = mode
     _switches.get().deterministic, _switches.get().warn_only = mode, warn_only
