@@ -222,6 +222,12 @@ def backend_for(array: Any) -> Backend:
     raise TypeError(f"expected an array of a loaded backend, got {type(array).__name__}")
 
 
+def is_on_gpu(array: Any) -> bool:
+    """Whether `array` is a GPU's own, and not of a class that consists of others."""
+    backend = backend_for(array)
+    return backend.kind == "cuda" and backend is _by_kind.get("cuda")
+
+
 def _of_class(kind: type) -> Backend | None:
     """The backend of a class of arrays, which may be that of a class that it is made of, such as numpy.ndarray of numpy.memmap."""
     found = next((_by_array_type[base] for base in kind.__mro__ if base in _by_array_type), None)

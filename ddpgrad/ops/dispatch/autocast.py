@@ -19,7 +19,7 @@ from ...autograd.grad_mode import mode
 from ...autograd.passes import carried
 from ...backend.device import capture_forgets
 from ...backend.dtype import DType, bfloat16, float16, float32, float64, promote_types
-from ...backend.registry import backend_for, backend_of
+from ...backend.registry import backend_for, is_on_gpu
 from ...core.dispatching import in_mode, telling, tells
 from ...core.tensor import Tensor, wrap
 from .autocast_lists import BANNED, FLOAT32, LISTED, LOWER, PROMOTED
@@ -199,14 +199,12 @@ def _cast(t: Tensor, device: str, dtype: DType) -> Tensor:
 
 
 def _cast_anew(t: Tensor, dtype: DType, key: Any) -> _Cast:
-    backend = backend_for(t._array)
-    plain = backend.kind == "cuda" and backend is backend_of("cuda") and not (telling and in_mode())
-    if not plain or not _takes_float32(t):
+    if not is_on_gpu(t._array) or (telling and in_mode()) or not _takes_float32(t):
         return _Cast(_converted(t, dtype), t._version, t._array, t)
     known = state.ahead.pop(key, None)
     if known is None or not known.holds():
         parameters = [t, *_wanted_with(t, dtype)]
-        arrays = backend.cast_together([p._array for p in parameters], dtype.numpy)
+        arrays = backend_for(t._array).cast_together([p._array for p in parameters], dtype.numpy)
         for p, array in zip(parameters, arrays, strict=True):
             # Its gradients go where the parameter's go, and are rounded on no way there.
             result = tensor_at(array, edge_of(p)) if mode.enabled else wrap(array)

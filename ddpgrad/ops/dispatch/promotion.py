@@ -9,7 +9,7 @@ import numpy as np
 
 from ...backend import dtype as dtypes
 from ...backend.layout import in_own_order
-from ...backend.registry import backend_for, backend_of, constant_on
+from ...backend.registry import backend_for, constant_on, is_on_gpu
 from ...core.modes import recorders
 from ...core.tensor import Tensor, wrap
 from .explain import different_devices, require_tensors
@@ -41,12 +41,7 @@ _CAST_ON_GPU = frozenset(("add", "sub"))
 
 def _is_half_on_gpu(value: Any) -> bool:
     array = value._array if isinstance(value, Tensor) else None
-    return (
-        array is not None
-        and array.dtype in dtypes.NARROW
-        and backend_for(array).kind == "cuda"
-        and backend_for(array) is backend_of("cuda")
-    )
+    return array is not None and array.dtype in dtypes.NARROW and is_on_gpu(array)
 
 
 _OF_NUMBERS = frozenset(("add", "sub", "mul", "div", "floor_divide", "div_floor", "div_trunc"))
