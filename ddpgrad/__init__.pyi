@@ -51,7 +51,8 @@ from .compat.absent import (
 from .compat.checks import (
     _assert as _assert, _assert_async as _assert_async, _check as _check, _check_index as _check_index,
     _check_is_size as _check_is_size, _check_not_implemented as _check_not_implemented,
-    _check_tensor_all as _check_tensor_all, _check_tensor_all_with as _check_tensor_all_with, _check_type as _check_type, _check_value as _check_value, _check_with as _check_with,
+    _check_tensor_all as _check_tensor_all, _check_tensor_all_with as _check_tensor_all_with,
+    _check_type as _check_type, _check_value as _check_value, _check_with as _check_with,
     _shape_as_tensor as _shape_as_tensor, sym_float as sym_float, sym_int as sym_int,
     sym_ite as sym_ite, sym_max as sym_max, sym_min as sym_min, sym_not as sym_not, sym_sum as sym_sum,
 )

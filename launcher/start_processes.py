@@ -222,9 +222,8 @@ class PContext(ABC):
             codes = {rank: self._code(rank) for rank in sorted(self.args)}
             failed = {rank: code for rank, code in codes.items() if code}
             ending = False
-            if {*failed.values()} == {
-                -signal.SIGTERM
-            }:  # which nobody here has sent: another rank is to blame
+            # Nobody here has sent SIGTERM: where nothing else ended ranks, one that has not ended yet is to blame.
+            if {*failed.values()} == {-signal.SIGTERM}:
                 patient_until = patient_until or time.monotonic() + _SECONDS_TO_END
                 ending = time.monotonic() < patient_until
             if (failed and not ending) or None not in codes.values():

@@ -46,9 +46,12 @@ def pack(obj: Any) -> Packed:
         load(io.BytesIO(written.getvalue()))  # as the others will
         return "saved", written.getvalue()
     except CheckpointError as error:
-        within = isinstance(obj, (list, tuple, dict, set, frozenset)) and not getattr(error, "needs", "")
-        what = getattr(error, "needs", "") or type(obj).__name__
-        _require_pickle(f"an object that is sent ({error})" if within else f"a {what}")
+        needs = getattr(error, "needs", "")
+        if not needs and isinstance(
+            obj, (list, tuple, dict, set, frozenset)
+        ):  # the error says where within it
+            _require_pickle(f"an object that is sent ({error})")
+        _require_pickle(f"a {needs or type(obj).__name__}")
         return "pickled", pickle.dumps(obj)
 
 
