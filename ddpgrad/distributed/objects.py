@@ -47,9 +47,8 @@ def pack(obj: Any) -> Packed:
         return "saved", written.getvalue()
     except CheckpointError as error:
         needs = getattr(error, "needs", "")
-        if not needs and isinstance(
-            obj, (list, tuple, dict, set, frozenset)
-        ):  # the error says where within it
+        # Where it is within a container, the error says.
+        if not needs and isinstance(obj, (list, tuple, dict, set, frozenset)):
             _require_pickle(f"an object that is sent ({error})")
         _require_pickle(f"a {needs or type(obj).__name__}")
         return "pickled", pickle.dumps(obj)
